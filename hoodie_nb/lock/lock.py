@@ -5,7 +5,7 @@ dies for any reason. The file names the holder; it is never deleted. On an objec
 held for a limited time: see `lease`.
 
 A streaming job takes the mutex for each checkpoint; batch calls of the same process wait for the
-mutex and run between checkpoints. Other processes wait a minute, or as `wait=` says. If one does
+mutex and run between checkpoints. All others wait a minute, or as `wait=` says. If a process does
 (see `waiting`), a job on a local disk releases the lock between two checkpoints, and takes it
 again for the next one; else it holds the lock from its start to its end.
 
@@ -82,10 +82,7 @@ class _Held:
         self._living = weakref.ref(living)
 
     def take(self, storage: Storage, purpose: str, until: Callable[[], float]) -> LockedFile:
-        """Lock the file; closing it releases it. ConcurrentWriter if it is taken until `until`.
-
-        That may change meanwhile.
-        """
+        """Lock the file until it is closed; ConcurrentWriter if others have it at `until()`."""
         file = None
         line = contextlib.ExitStack()  # not `with`, whose end an interrupt may prevent
         try:
@@ -108,6 +105,7 @@ class _Held:
         local = not is_remote(storage.root)
         poll_s = _POLL_S if local else 1.0  # each look is five requests
         place = None
+        waits = False
         tries = 0
         while tries < _TRIES:
             is_next = False
@@ -118,7 +116,7 @@ class _Held:
                 is_next = True
                 file = None
                 try:
-                    file = _opened(storage, purpose)
+                    file = _opened(storage, purpose, there=waits or self.job is not None)
                     if isinstance(file, Lease) or lock_file(file, storage, purpose):
                         self._file = weakref.ref(file)
                         return file
@@ -128,15 +126,15 @@ class _Held:
                     raise
                 file.close()
                 tries += 1
-            except ConcurrentWriter:
+            except ConcurrentWriter as error:
                 if time.monotonic() >= until():
                     raise
                 tries = 0
-                if local and place is None:
-                    _log.info("waits for another process that writes %s", storage.root)
+                if local and not waits:
+                    waits = True
+                    _log.info("waits: %s", error)
                     with _without_forks():
-                        place = line.enter_context(waiting.take_place(storage, _files.add))
-                    line.callback(waiting.leave_place, storage, place)
+                        place = waiting.take_place(storage, _files.add, line)
                 time.sleep(poll_s / 5 if local and is_next else poll_s)
         raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
 
@@ -219,7 +217,8 @@ def writing(
     while a job of any process runs.
     """
     held = _held(storage)
-    with held.mutex:
+    end = time.monotonic() + wait_seconds(wait_s)
+    with waiting.own_turn(held.mutex, held.root, lambda: not held.job and time.monotonic() >= end):
         if alone and held.job is not None:  # of this process
             raise ConcurrentWriter(f"{held.root} is written by the job {held.job}: stop it first")
         if held.in_use and held.thread != threading.get_ident():
@@ -229,8 +228,7 @@ def writing(
                     "waits for its listeners. Write in another thread"
                 )
             held.wait_until_unused()
-        until = math.inf if held.job is not None else time.monotonic() + wait_seconds(wait_s)
-        with _write(held, storage, until):
+        with _write(held, storage, math.inf if held.job is not None else end):
             if alone and not is_remote(storage.root):
                 with _without_forks():
                     waiting.refuse_living(storage, _files.add)
@@ -255,7 +253,7 @@ def _write(held: _Held, storage: Storage, until: float) -> Iterator[None]:
 def in_use(storage: Storage) -> set[str]:
     """Return the names in the staging area that other threads of this process are writing."""
     held = _tables.get(place_of(storage.root))
-    return set() if held is None else {*held.in_use}
+    return {*held.in_use} if held else set()
 
 
 class JobHold:
@@ -275,7 +273,7 @@ class JobHold:
         self.stale = 0.0
         self.until = math.inf  # how long it waits for a turn, in monotonic seconds
         until = time.monotonic() + wait_s
-        with self._held.mutex:
+        with waiting.own_turn(self._held.mutex, storage.root, lambda: time.monotonic() >= until):
             if self._held.job is not None:
                 raise ConcurrentWriter(
                     f"{storage.root} is written by the job {self._held.job} of this process: stop "
@@ -369,12 +367,12 @@ def _refuse_forked(root: str) -> NoReturn:
     )
 
 
-def _opened(storage: Storage, purpose: str) -> LockedFile:
-    """Open the lock and register it for forks; a file on a disk is not locked yet."""
+def _opened(storage: Storage, purpose: str, *, there: bool) -> LockedFile:
+    """Open the lock (a file is not locked yet), register it for forks; `there`: the table was."""
     with _without_forks():
         if is_remote(storage.root):
             return Lease(storage, purpose, _files.add)
-        return opened(storage, _files.add)
+        return opened(storage, _files.add, folders=not there)
 
 
 def _before_fork() -> None:

@@ -17,22 +17,42 @@ import fcntl
 import hashlib
 import io
 import os
+import threading
 import time
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import NoReturn
 
-from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.lock.lock_file import is_at, opened, unlinked
 from hoodie_nb.storage.storage import OURS, TURNS, Storage
 
 Register = Callable[[io.FileIO], None]
 _JOB = f"{OURS}/job-"
 ASLEEP_S = 5.0  # a writer that waits looks many times a second
+_POLL_S = 0.05  # a job of this process may begin or end meanwhile
 
 
-def take_place(storage: Storage, register: Register) -> io.FileIO:
-    """Return the locked file of a new place, behind all others; `leave_place` gives it up."""
+@contextmanager
+def own_turn(mutex: threading.RLock, root: str, expired: Callable[[], bool]) -> Iterator[None]:
+    """Hold the mutex of this process's threads; ConcurrentWriter once `expired` without it."""
+    while not mutex.acquire(timeout=_POLL_S):
+        if expired():
+            _refuse(
+                f"{root} is being written by another thread of this process: wait until it "
+                "ends; with wait='10 minutes' a write waits longer"
+            )
+    try:
+        yield
+    finally:
+        mutex.release()
+
+
+def take_place(storage: Storage, register: Register, line: ExitStack) -> io.FileIO:
+    """Return the locked file of a new place, behind all others; the end of `line` gives it up.
+
+    InvalidTable if somebody has deleted the table.
+    """
     place = None
     try:
         while True:
@@ -40,17 +60,14 @@ def take_place(storage: Storage, register: Register) -> io.FileIO:
             place = _locked(storage, register, path)
             if place is not None:
                 if is_at(place, storage.fetch(path)):
+                    line.enter_context(place)
+                    line.callback(unlinked, storage, path)
                     return place
                 place.close()  # another process took it for that of a dead one
     except BaseException:
         if place is not None:
             place.close()
         raise
-
-
-def leave_place(storage: Storage, place: io.FileIO) -> None:
-    """Delete the file of a place, which its caller then closes."""
-    unlinked(storage, f"{TURNS}/{_name(place)}")
 
 
 def refuse_early(storage: Storage, register: Register, place: io.FileIO | None) -> None:
@@ -84,8 +101,8 @@ def _waits(storage: Storage, register: Register, path: str) -> bool:
             unlinked(storage, path)
     except BlockingIOError:
         return file is not None and abs(time.time() - os.fstat(file.fileno()).st_mtime) < ASLEEP_S
-    except FileNotFoundError:
-        pass  # it has the lock now, or has given up
+    except (FileNotFoundError, InvalidTable):
+        pass  # it has the lock now, or has given up; or this is no place
     finally:
         if file is not None:
             file.close()
@@ -127,10 +144,10 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _locked(storage: Storage, register: Register, path: str) -> io.FileIO | None:
-    """Open and lock a file; None if another process has it."""
+    """Open and lock a file; None if another process has it, InvalidTable if the table is gone."""
     file = None
     try:
-        file = opened(storage, register, path)
+        file = opened(storage, register, path, folders=False)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return file
     except BaseException as error:
