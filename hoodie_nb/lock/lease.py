@@ -1,8 +1,9 @@
 """The lock on an object store: an object renewed for a limited time, its expiry and takeover.
 
 *On disk*: `.hoodie/.hoodie_nb/lock`, JSON: host, process, time, purpose, `lease_s`, and `released`
-once it is. It is created by a PUT that fails if it exists, and replaced by PUTs that fail unless it
-is still the version that was read; it is never deleted.
+once it is, or `kept`: before it has expired, only its process may take it again. It is created by a
+PUT that fails if it exists, and replaced by PUTs that fail unless it is still the version that was
+read; it is never deleted.
 
 *Work flow*: a thread replaces the object three times in a lease, which renews it. The holder may
 change the table only within its lease, less a margin, counted from before the request by a clock
@@ -18,7 +19,8 @@ copy takes three requests: like a new file it is sent in the first half.
 
 **Caveats**: the store cannot check the lease together with a write. A request that is delayed, or a
 process that sleeps between its check and its request, may be late. So after the response for a
-completed file its writer checks the lease again.
+completed file its writer checks the lease again, and after a change in doubt (see `fences`) the
+lease is `kept`.
 """
 
 import json
@@ -35,6 +37,7 @@ from typing import TYPE_CHECKING, cast
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.lock.lock_file import PATH, holder_of, parsed, shown
 from hoodie_nb.lock.process import has_ended, process_identity
+from hoodie_nb.storage.fences import doubted_s
 from hoodie_nb.storage.storage import OURS, Storage
 
 if TYPE_CHECKING:
@@ -47,11 +50,16 @@ _TRIES = 5
 
 
 class Lease:
-    """The table's lock, held until `close`; ConcurrentWriter if another process holds it."""
+    """The lock at `path`, by default the table's, until `close`; ConcurrentWriter if it is held."""
 
     def __init__(
-        self, storage: Storage, purpose: str, register: Callable[["Lease"], None] = lambda _: None
+        self,
+        storage: Storage,
+        purpose: str,
+        register: Callable[["Lease"], None] = lambda _: None,
+        path: str = PATH,
     ) -> None:
+        self._path = path
         self._storage = cast("ObjectStorage", storage)
         self._length_s = self._storage.lease_s
         self.closed = True
@@ -75,24 +83,26 @@ class Lease:
     def _take(self) -> tuple[float, str]:
         storage = self._storage
         for _ in range(_TRIES):
-            found = storage.read_version(PATH)
+            found = storage.read_version(self._path)
             sent_s = _now_s()
             if found is not None:
                 self._refuse_if_held(found)
-            made = storage.replace(PATH, self._text(), None if found is None else found.version)
+            version = None if found is None else found.version
+            made = storage.replace(self._path, self._text(), version)
             if made is not None:
                 return sent_s, made
         raise ConcurrentWriter(
             f"{storage.root} is being locked by several processes at the same time: try again"
         )
 
-    def _text(self, *, released: bool = False) -> bytes:
-        values = {**self._holder, "renewal": uuid.uuid4().hex}
-        return json.dumps({**values, "released": True} if released else values).encode()
+    def _text(self, state: str = "held") -> bytes:
+        return json.dumps({**self._holder, "renewal": uuid.uuid4().hex, state: True}).encode()
 
     def _refuse_if_held(self, found: "Version") -> None:
         holder = parsed(found.content)
-        if holder.get("released") or has_ended(holder.get("process")):
+        process = holder.get("process")
+        kept = holder.get("kept") and process is not None and process == self._holder["process"]
+        if holder.get("released") or kept or has_ended(process):
             return
         length_s = holder.get("lease_s")
         length_s = length_s if isinstance(length_s, int | float) else self._length_s
@@ -133,7 +143,7 @@ class Lease:
             if self.closed or self._lost:
                 return
             sent_s = _now_s()
-            made = self._storage.replace(PATH, self._text(), self._version)
+            made = self._storage.replace(self._path, self._text(), self._version)
             if made is None:
                 self._lost = True
             else:
@@ -163,7 +173,9 @@ class Lease:
         if self._process == os.getpid():
             with self._lock, suppress(Exception):  # else the lease expires
                 if not self._lost:
-                    self._storage.replace(PATH, self._text(released=True), self._version)
+                    kept = doubted_s(self._storage.root) < self._length_s
+                    text = self._text("kept" if kept else "released")
+                    self._storage.replace(self._path, text, self._version)
 
 
 def _now_s() -> float:

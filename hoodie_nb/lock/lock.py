@@ -6,7 +6,7 @@ held for a limited time: see `lease`.
 
 A streaming job takes the mutex for each checkpoint; batch calls of the same process wait for the
 mutex and run between checkpoints. All others wait a minute, or as `wait=` says. If a process does
-(see `waiting`), a job on a local disk releases the lock between two checkpoints, and takes it
+(see `waiting` and `store_turns`), a job releases the lock between two checkpoints, and takes it
 again for the next one; else it holds the lock from its start to its end.
 
 While a thread of a job only reads and stages files, it may release the mutex (`paused`), so that
@@ -33,14 +33,16 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from types import ModuleType
+from typing import NoReturn, TypeVar
 
 from hoodie_nb.clock import WAIT_S, wait_seconds
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.events import in_any_listener
-from hoodie_nb.lock import waiting
+from hoodie_nb.lock import store_turns, waiting
 from hoodie_nb.lock.lease import Lease
 from hoodie_nb.lock.lock_file import PATH, is_at, lock_file, opened
+from hoodie_nb.lock.store_turns import Life
 from hoodie_nb.storage.fences import fence, place_of
 from hoodie_nb.storage.storage import Storage, is_remote
 
@@ -48,6 +50,7 @@ _log = logging.getLogger("hoodie_nb.lock")
 _TRIES = 10
 _POLL_S = 0.05
 LockedFile = io.FileIO | Lease
+_Open = TypeVar("_Open", bound=LockedFile | Life)
 
 
 class _Held:
@@ -63,7 +66,7 @@ class _Held:
         self.forked = False  # a child's copy of its parent's hold
         self.thread: int | None = None  # the one that writes
         self._file: weakref.ref[LockedFile] | None = None
-        self._living: weakref.ref[LockedFile] | None = None  # what its job has until it ends
+        self._living: weakref.ref[LockedFile | Life] | None = None  # what its job has until it ends
         self._job = ""
 
     @property
@@ -76,7 +79,7 @@ class _Held:
         """Return the description of this process's running job; None if there is none."""
         return self._job if _still_open(self._living) else None
 
-    def begin_job(self, job: str, living: LockedFile) -> None:
+    def begin_job(self, job: str, living: LockedFile | Life) -> None:
         """Note that a job runs until this file is closed."""
         self._job = job
         self._living = weakref.ref(living)
@@ -110,9 +113,8 @@ class _Held:
         while tries < _TRIES:
             is_next = False
             try:
-                if local:
-                    with _without_forks():
-                        waiting.refuse_early(storage, _files.add, place)
+                with _without_forks():
+                    _turns(storage).refuse_early(storage, _files.add, place)
                 is_next = True
                 file = None
                 try:
@@ -130,11 +132,11 @@ class _Held:
                 if time.monotonic() >= until():
                     raise
                 tries = 0
-                if local and not waits:
+                if not waits:
                     waits = True
                     _log.info("waits: %s", error)
                     with _without_forks():
-                        place = waiting.take_place(storage, _files.add, line)
+                        place = _turns(storage).take_place(storage, _files.add, line)
                 time.sleep(poll_s / 5 if local and is_next else poll_s)
         raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
 
@@ -176,7 +178,7 @@ class _Held:
             )
 
 
-def _still_open(file: "weakref.ref[LockedFile] | None") -> LockedFile | None:
+def _still_open(file: "weakref.ref[_Open] | None") -> _Open | None:
     found = None if file is None else file()
     return None if found is None or found.closed else found
 
@@ -186,6 +188,10 @@ _files: "weakref.WeakSet[LockedFile]" = weakref.WeakSet()
 _guard = threading.RLock()  # held while a file is opened and registered: a fork waits for it
 _forking = threading.local()
 _PATIENCE_S = 1.0  # limit, in case an interrupt left the guard locked
+
+
+def _turns(storage: Storage) -> ModuleType:
+    return store_turns if is_remote(storage.root) else waiting
 
 
 def _held(storage: Storage) -> _Held:
@@ -229,9 +235,9 @@ def writing(
                 )
             held.wait_until_unused()
         with _write(held, storage, math.inf if held.job is not None else end):
-            if alone and not is_remote(storage.root):
+            if alone:
                 with _without_forks():
-                    waiting.refuse_living(storage, _files.add)
+                    _turns(storage).refuse_living(storage, _files.add)
             yield
 
 
@@ -259,9 +265,9 @@ def in_use(storage: Storage) -> set[str]:
 class JobHold:
     """A streaming job's hold on its table, from its start to `release`.
 
-    With a `checkpoint` folder, and on a local disk, it shares the table: it releases the lock
-    between two writes while another process waits for it. Since then (monotonic seconds, else 0) it
-    is `stale`, until its owner recovers the table in its next turn: the other one may have died.
+    With a `checkpoint` folder it shares the table: between two writes it releases the lock while
+    another process waits for it. Since then (monotonic seconds, else 0) it is `stale`, until its
+    owner recovers the table in its next turn: the other one may have died.
     """
 
     def __init__(
@@ -270,6 +276,7 @@ class JobHold:
         self._storage = storage
         self._job = job
         self._held = _held(storage)
+        self._turns = _turns(storage)
         self.stale = 0.0
         self.until = math.inf  # how long it waits for a turn, in monotonic seconds
         until = time.monotonic() + wait_s
@@ -279,18 +286,19 @@ class JobHold:
                     f"{storage.root} is written by the job {self._held.job} of this process: stop "
                     "that job first; only one query may write a table at a time"
                 )
+            if checkpoint is not None and is_remote(storage.root):
+                store_turns.await_life(storage, checkpoint, until)
             self._file = self._held.take(storage, job, lambda: until)
-            self._living = self._file
-            if not is_remote(storage.root):
-                try:
-                    with _without_forks():
-                        if checkpoint is None:  # others would wait for their turns to its end
-                            waiting.refuse_living(storage, _files.add)
-                        else:
-                            self._living = waiting.living(storage, _files.add, checkpoint)
-                except BaseException:
-                    self._file.close()
-                    raise
+            self._living: LockedFile | Life = self._file
+            try:
+                with _without_forks():
+                    if checkpoint is None:  # others would wait for their turns to its end
+                        self._turns.refuse_living(storage, _files.add)
+                    else:
+                        self._living = self._turns.living(storage, _files.add, checkpoint)
+            except BaseException:
+                self._file.close()
+                raise
             self._held.begin_job(job, self._living)
 
     @property
@@ -306,6 +314,7 @@ class JobHold:
             self._held.changed.wait_for(lambda: not self._held.calls)
             if self._shares and self._held.file is None:
                 self._file = self._held.take(self._storage, self._job, lambda: self.until)
+                store_turns.resume(self._living, self._file)
             with _write(self._held, self._storage, 0.0):
                 yield
         self.give_way()
@@ -317,9 +326,11 @@ class JobHold:
             return
         with held.mutex:
             with _without_forks():
-                gives = held.thread is None and waiting.is_awaited(self._storage, _files.add)
+                gives = held.thread is None and self._turns.is_awaited(self._storage, _files.add)
             if gives:
                 held.wait_until_unused(ended=True)
+                if not store_turns.may_pause(self._living, self._file):
+                    return
                 self.stale = time.monotonic()
                 self._file.close()
 
