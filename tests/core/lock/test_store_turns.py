@@ -1,0 +1,370 @@
+"""Turns on an object store: the line, looks, the lives of jobs, late and failed requests.
+
+The other process is in this one, under another address of the same table.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from s3_server import Proxy, S3Server
+
+from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.lock import lock, store_turns
+from hoodie_nb.lock.lease import Lease
+from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock.lock_file import PATH
+from hoodie_nb.lock.writers import writers
+from hoodie_nb.storage import object_storage
+from hoodie_nb.storage.object_storage import ObjectStorage
+from hoodie_nb.storage.storage import TURNS
+
+
+class Place:
+    """A table's address, as two processes have it, and a checkpoint folder."""
+
+    def __init__(self, root: str, options: dict[str, str], folder: Path) -> None:
+        self.options = options
+        self.here = ObjectStorage(root, options)
+        self.there = ObjectStorage(root.replace("s3://", "s3a://"), options)
+        self.checkpoint = folder / "ck"
+        self.checkpoint.mkdir()
+        (self.checkpoint / "metadata").write_text(f'{{"id":"{root}"}}')
+
+    def job(self, wait_s: float = 60.0) -> JobHold:
+        """Start a job here."""
+        return JobHold(self.here, "a job", checkpoint=str(self.checkpoint), wait_s=wait_s)
+
+    def change(self, path: str, **values: object) -> None:
+        """Change what an object of a lease says, as another process with the same rights can."""
+        found = self.there.read_version(path)
+        assert found is not None
+        text = json.dumps(json.loads(found.content) | values).encode()
+        assert self.there.replace(path, text, found.version)
+
+    def lives(self) -> list[str]:
+        """Return the objects of jobs' lives."""
+        names = self.there.file_names(".hoodie/.hoodie_nb")
+        return [f".hoodie/.hoodie_nb/{name}" for name in names if name.startswith("job-")]
+
+
+@pytest.fixture
+def place(s3_server: S3Server, tmp_path: Path) -> Place:
+    """A free address."""
+    return Place(s3_server.new_root(), s3_server.options, tmp_path)
+
+
+@contextmanager
+def waiting(place: Place, **how: object) -> Iterator[Future[str]]:
+    """Let the other process wait for the table, which this one has; yield what it gets."""
+
+    def waits() -> str:
+        try:
+            with writing(place.there, 60.0, **how):  # type: ignore[arg-type]
+                return "had it"
+        except ConcurrentWriter as error:
+            return str(error)
+
+    with ThreadPoolExecutor(1) as threads:
+        future = threads.submit(waits)
+        while not place.there.file_names(TURNS):
+            assert not future.done()
+        look_again(place.here)
+        yield future
+
+
+def look_again(storage: ObjectStorage) -> None:
+    """Let this process look at the line as if its last look was long ago."""
+    store_turns._line(storage).looked_s = -1e9
+
+
+def lease_of(storage: ObjectStorage) -> Lease:
+    """Return the lease that this process has."""
+    found = lock._tables[storage.root].file
+    assert isinstance(found, Lease)
+    return found
+
+
+def test_a_job_gives_way_to_another_process_and_goes_on(place: Place) -> None:
+    """Between two checkpoints it lets go, and is `stale`; then it has the table again."""
+    job = place.job()
+    for _ in range(2):
+        with job.writing():
+            place.here.put("x", b"1")
+        with waiting(place) as other:
+            job.give_way()
+            assert job.stale
+            with pytest.raises(ConcurrentWriter, match="outside its turn"):
+                place.here.put("x", b"2")
+            assert other.result() == "had it"
+        with job.writing():
+            job.stale = 0.0
+            place.here.put("x", b"3")
+    job.release()
+    assert place.here.file_names(TURNS) == []
+    assert writers(place.here) == []
+
+
+def test_nobody_is_overtaken(place: Place) -> None:
+    """A process that writes in a loop has no turn before the one that waits."""
+    with writing(place.here):
+        pass
+    with writing(place.here):
+        other = waiting(place)
+        future = other.__enter__()
+    order = []
+    while not future.done():
+        with writing(place.here):
+            order.append(future.done())
+    other.__exit__(None, None, None)
+    assert order in ([], [True])
+
+
+def test_of_three_each_has_its_turn_in_the_order_of_coming(place: Place) -> None:
+    """Places are numbered; the first in the line is asked for before the lease."""
+    got = list[int]()
+
+    def waits(number: int) -> None:
+        storage = ObjectStorage(place.here.root, place.options)
+        storage.root += f"#{number}"  # another process's, for the lock
+        with writing(storage, 60.0):
+            got.append(number)
+
+    with ThreadPoolExecutor(2) as threads, writing(place.here):
+        for number in range(2):
+            future = threads.submit(waits, number)
+            while len(place.here.file_names(TURNS)) <= number:
+                assert not future.done()
+    assert got == [0, 1]
+
+
+def test_a_lone_job_lists_the_line_three_times_in_a_lease(s3_server, tmp_path: Path) -> None:
+    """However many checkpoints it runs, and however often it asks: its commits cost no request."""
+    with Proxy(s3_server) as proxy:
+        place = Place(s3_server.new_root(), proxy.options, tmp_path)
+        job = place.job()
+        proxy.counts.clear()
+        for _ in range(50):
+            with job.writing():
+                pass
+            job.give_way()
+        assert sum(proxy.counts.values()) == 0  # its start has looked
+        look_again(place.here)
+        for _ in range(50):
+            job.give_way()
+        assert dict(proxy.counts) == {"LIST": 1}
+        job.release()
+
+
+def test_a_dead_writer_that_waited_is_passed_over(place: Place, monkeypatch) -> None:
+    """Its place does not change any more; who looks for ten seconds deletes it."""
+    monkeypatch.setattr(store_turns, "ASLEEP_S", 1.5)
+    place.there.mark(f"{TURNS}/000000000001-dead", b"{}")
+    with writing(place.here, 30.0):
+        pass
+    assert place.here.file_names(TURNS) == []
+
+
+def test_a_slow_writer_that_was_passed_over_has_its_place_again(place: Place) -> None:
+    """Its next look puts the place that somebody deleted."""
+    with writing(place.here), waiting(place) as other:
+        (name,) = place.here.file_names(TURNS)
+        place.here.mark(f"{TURNS}/{name}", None)
+        while place.here.file_names(TURNS) != [name]:
+            assert not other.done()
+
+
+@pytest.mark.parametrize("how", ["restore", "run"])
+def test_a_restore_and_a_second_run_are_refused_between_two_turns(place: Place, how: str) -> None:
+    """The job has given way, and lives; after its end they go on."""
+    job = place.job()
+    with waiting(place) as other:
+        job.give_way()
+        assert other.result() == "had it"
+
+    def act() -> None:
+        if how == "restore":
+            with writing(place.there, 0.0, alone=True):
+                pass
+        else:
+            checkpoint = str(place.checkpoint)
+            JobHold(place.there, "again", checkpoint=checkpoint, wait_s=0.0).release()
+
+    with pytest.raises(ConcurrentWriter, match="a stream from checkpoint"):
+        act()
+    with job.writing():
+        pass
+    job.release()
+    act()
+
+
+def test_a_job_whose_life_was_taken_does_not_write_again(place: Place) -> None:
+    """It slept past its life between its turns; a restore came in."""
+    job = place.job()
+    with waiting(place) as other:
+        job.give_way()
+        assert other.result() == "had it"
+    (life,) = place.lives()
+    job._living._lease._ended.set()  # type: ignore[union-attr]  # it sleeps
+    place.change(life, lease_s=-3, process=None)
+    with writing(place.there, 0.0, alone=True):
+        pass
+    job._living._lease._sent_s -= 61  # type: ignore[union-attr]
+    for _ in range(2):
+        with pytest.raises(ConcurrentWriter, match="lease of this process"), job.writing():
+            place.here.put("x", b"1")
+    job.release()
+    with writing(place.there):  # it has kept nothing
+        assert place.there.file_names("") == []
+
+
+def test_a_job_whose_table_was_taken_does_not_give_way(place: Place) -> None:
+    """Before it had a life it slept past its lease: what came between is not known to it."""
+    job = place.job()
+    lease_of(place.here)._ended.set()
+    place.change(PATH, lease_s=-3, process=None)
+    with writing(place.there, 0.0, alone=True):
+        pass
+    lease_of(place.here)._sent_s -= 61
+    place.there.mark(f"{TURNS}/000000000001-waits", b"{}")
+    look_again(place.here)
+    job.give_way()
+    assert not job.stale
+    assert place.lives() == []
+    with pytest.raises(ConcurrentWriter, match="has expired"), job.writing():
+        place.here.put("x", b"1")
+    job.release()
+
+
+def test_a_life_that_was_made_too_late_is_not_one(place: Place, monkeypatch) -> None:
+    """The job sleeps past its lease while it makes its life: a restore came before it."""
+    job = place.job()
+    place.there.mark(f"{TURNS}/000000000001-waits", b"{}")
+    look_again(place.here)
+    real = store_turns.Lease
+
+    def late(*args: object) -> Lease:
+        lease_of(place.here)._ended.set()
+        place.change(PATH, lease_s=-3, process=None)
+        with writing(place.there, 0.0, alone=True):
+            pass
+        lease_of(place.here)._sent_s -= 61
+        return real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store_turns, "Lease", late)
+    with monkeypatch.context() as there:
+        there.setattr(store_turns, "_is_due", lambda *_: True)
+        place.there.mark(f"{TURNS}/000000000001-waits", None)
+        there.setattr(store_turns, "_is_awaited", lambda storage, _: storage is place.here)
+        job.give_way()
+    assert not job.stale
+    with pytest.raises(ConcurrentWriter, match="has expired"), job.writing():
+        place.here.put("x", b"1")
+    job.release()
+
+
+def slow_change(place: Place, proxy: Proxy, monkeypatch) -> None:
+    """Let the first attempt of a change get no answer for a while."""
+    monkeypatch.setattr(object_storage, "_DOUBT_S", 0.05)
+    silent = iter([True])
+    proxy.fails = lambda _, method, path: (
+        "silent" if method == "PUT" and path.endswith("/x") and next(silent, False) else None
+    )
+    storage = ObjectStorage(place.here.root, place.options, lease_s=3.0)  # 0.5 s for an attempt
+    storage.put("x", b"1")
+    assert len(proxy.fired) == 1
+
+
+def test_a_change_in_doubt_keeps_the_table(
+    s3_server: S3Server, tmp_path: Path, monkeypatch
+) -> None:
+    """It could arrive in another process's turn: a job does not give way, a lease is not free."""
+    with Proxy(s3_server) as proxy:
+        place = Place(s3_server.new_root(), proxy.options, tmp_path)
+        job = place.job()
+        with waiting(place) as other:
+            with job.writing():
+                slow_change(place, proxy, monkeypatch)
+            look_again(place.here)
+            job.give_way()
+            assert not job.stale and not other.done()
+            job.release()
+            place.change(PATH, process=["another machine", "1", "1"])
+            with pytest.raises(ConcurrentWriter, match="its lease ends in"):
+                Lease(place.there, "another process")
+            place.change(PATH, lease_s=-3)
+            assert other.result() == "had it"
+
+
+def test_a_kept_lease_is_free_for_its_own_process(
+    s3_server: S3Server, tmp_path: Path, monkeypatch
+) -> None:
+    """A process that writes batches goes on at once after a change in doubt."""
+    with Proxy(s3_server) as proxy:
+        place = Place(s3_server.new_root(), proxy.options, tmp_path)
+        with writing(place.here):
+            slow_change(place, proxy, monkeypatch)
+        with writing(place.here, 0.0):
+            pass
+
+
+@pytest.mark.parametrize("how", ["503", "503 after", "reset", "reset after", "cut", "stale"])
+def test_requests_of_the_line_may_fail(s3_server: S3Server, tmp_path: Path, how: str) -> None:
+    """Each request of the locks fails once, or a listing is old: everybody has a turn."""
+    failed = set[tuple[str, str]]()
+
+    def fails(_: int, method: str, path: str) -> str | None:
+        what = method, path.partition("?")[0] if how == "stale" else path
+        if what in failed or ".hoodie_nb" not in path:
+            return None
+        failed.add(what)
+        return how
+
+    with Proxy(s3_server) as proxy:
+        proxy.fails = fails
+        place = Place(s3_server.new_root(), proxy.options, tmp_path)
+        job = place.job()
+        for _ in range(3):
+            with waiting(place) as other:
+                while not other.done():
+                    with job.writing():
+                        place.here.put("x", b"1")
+                    time.sleep(0.01)
+                assert other.result() == "had it"
+        job.release()
+        proxy.fails = lambda *_: None
+        assert writers(place.here) == []
+
+
+def test_who_waits_and_lives_is_listed(place: Place) -> None:
+    """The objects name their processes."""
+    job = place.job()
+    with waiting(place) as other:
+        roles = [writer.role for writer in writers(place.here)]
+        assert roles == ["writes the table, or has died", "waits, or has died"]
+        job.give_way()
+        other.result()
+    assert [w.role for w in writers(place.here)] == ["runs a stream into the table, or has died"]
+    job.release()
+
+
+def test_a_failing_look_finds_nobody(s3_server: S3Server, tmp_path: Path) -> None:
+    """A job keeps the table if it cannot list the line, and is not hurt."""
+    with Proxy(s3_server) as proxy:
+        place = Place(s3_server.new_root(), proxy.options, tmp_path)
+        job = place.job()
+        look_again(place.here)
+        proxy.fails = lambda _, method, path: "503" if "list-type" in path else None
+        thread = threading.Thread(target=job.give_way)
+        thread.start()
+        thread.join()
+        assert not job.stale and proxy.fired
+        proxy.fails = lambda *_: None
+        job.release()
