@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -114,17 +114,12 @@ def test_a_job_gives_way_to_another_process_and_goes_on(place: Place) -> None:
 
 def test_nobody_is_overtaken(place: Place) -> None:
     """A process that writes in a loop has no turn before the one that waits."""
-    with writing(place.here):
-        pass
-    with writing(place.here):
-        other = waiting(place)
-        future = other.__enter__()
-    order = []
-    while not future.done():
+    with ExitStack() as after:
         with writing(place.here):
-            order.append(future.done())
-    other.__exit__(None, None, None)
-    assert order in ([], [True])
+            other = after.enter_context(waiting(place))
+        with writing(place.here):
+            assert place.there.file_names(TURNS) == []  # it has had its turn
+    assert other.result() == "had it"
 
 
 def test_of_three_each_has_its_turn_in_the_order_of_coming(place: Place) -> None:
@@ -174,11 +169,13 @@ def test_a_dead_writer_that_waited_is_passed_over(place: Place, monkeypatch) -> 
 
 def test_a_slow_writer_that_was_passed_over_has_its_place_again(place: Place) -> None:
     """Its next look puts the place that somebody deleted."""
-    with writing(place.here), waiting(place) as other:
+    with ExitStack() as after, writing(place.here):
+        other = after.enter_context(waiting(place))
         (name,) = place.here.file_names(TURNS)
         place.here.mark(f"{TURNS}/{name}", None)
         while place.here.file_names(TURNS) != [name]:
             assert not other.done()
+    assert other.result() == "had it"
 
 
 @pytest.mark.parametrize("how", ["restore", "run"])
@@ -248,23 +245,22 @@ def test_a_life_that_was_made_too_late_is_not_one(place: Place, monkeypatch) -> 
     job = place.job()
     place.there.mark(f"{TURNS}/000000000001-waits", b"{}")
     look_again(place.here)
-    real = store_turns.Lease
+    take, slept = Lease._take, list[str]()
 
-    def late(*args: object) -> Lease:
-        lease_of(place.here)._ended.set()
-        place.change(PATH, lease_s=-3, process=None)
-        with writing(place.there, 0.0, alone=True):
-            pass
-        lease_of(place.here)._sent_s -= 61
-        return real(*args)  # type: ignore[arg-type]
+    def late(self: Lease) -> tuple[float, str]:
+        if self._path != PATH and not slept:
+            slept.append(self._path)
+            lease_of(place.here)._ended.set()
+            place.change(PATH, lease_s=-3, process=None)
+            place.there.mark(f"{TURNS}/000000000001-waits", None)
+            with writing(place.there, 0.0, alone=True):
+                pass
+            lease_of(place.here)._sent_s -= 61
+        return take(self)
 
-    monkeypatch.setattr(store_turns, "Lease", late)
-    with monkeypatch.context() as there:
-        there.setattr(store_turns, "_is_due", lambda *_: True)
-        place.there.mark(f"{TURNS}/000000000001-waits", None)
-        there.setattr(store_turns, "_is_awaited", lambda storage, _: storage is place.here)
-        job.give_way()
-    assert not job.stale
+    monkeypatch.setattr(Lease, "_take", late)
+    job.give_way()
+    assert slept and not job.stale
     with pytest.raises(ConcurrentWriter, match="has expired"), job.writing():
         place.here.put("x", b"1")
     job.release()
