@@ -33,7 +33,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import ModuleType
 from typing import NoReturn, TypeVar
 
 from hoodie_nb.clock import WAIT_S, wait_seconds
@@ -42,7 +41,7 @@ from hoodie_nb.events import in_any_listener
 from hoodie_nb.lock import store_turns, waiting
 from hoodie_nb.lock.lease import Lease
 from hoodie_nb.lock.lock_file import PATH, is_at, lock_file, opened
-from hoodie_nb.lock.store_turns import Life
+from hoodie_nb.lock.store_turns import Life, turns_of
 from hoodie_nb.storage.fences import fence, place_of
 from hoodie_nb.storage.storage import Storage, is_remote
 
@@ -114,7 +113,7 @@ class _Held:
             is_next = False
             try:
                 with _without_forks():
-                    _turns(storage).refuse_early(storage, _files.add, place)
+                    turns_of(storage).refuse_early(storage, _files.add, place)
                 is_next = True
                 file = None
                 try:
@@ -136,7 +135,7 @@ class _Held:
                     waits = True
                     _log.info("waits: %s", error)
                     with _without_forks():
-                        place = _turns(storage).take_place(storage, _files.add, line)
+                        place = turns_of(storage).take_place(storage, _files.add, line)
                 time.sleep(poll_s / 5 if local and is_next else poll_s)
         raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
 
@@ -190,10 +189,6 @@ _forking = threading.local()
 _PATIENCE_S = 1.0  # limit, in case an interrupt left the guard locked
 
 
-def _turns(storage: Storage) -> ModuleType:
-    return store_turns if is_remote(storage.root) else waiting
-
-
 def _held(storage: Storage) -> _Held:
     root = place_of(storage.root)
     held = _tables.get(root)
@@ -237,7 +232,7 @@ def writing(
         with _write(held, storage, math.inf if held.job is not None else end):
             if alone:
                 with _without_forks():
-                    _turns(storage).refuse_living(storage, _files.add)
+                    turns_of(storage).refuse_living(storage, _files.add)
             yield
 
 
@@ -276,7 +271,6 @@ class JobHold:
         self._storage = storage
         self._job = job
         self._held = _held(storage)
-        self._turns = _turns(storage)
         self.stale = 0.0
         self.until = math.inf  # how long it waits for a turn, in monotonic seconds
         until = time.monotonic() + wait_s
@@ -286,16 +280,12 @@ class JobHold:
                     f"{storage.root} is written by the job {self._held.job} of this process: stop "
                     "that job first; only one query may write a table at a time"
                 )
-            if checkpoint is not None and is_remote(storage.root):
-                store_turns.await_life(storage, checkpoint, until)
+            store_turns.await_life(storage, checkpoint, until)
             self._file = self._held.take(storage, job, lambda: until)
-            self._living: LockedFile | Life = self._file
             try:
                 with _without_forks():
-                    if checkpoint is None:  # others would wait for their turns to its end
-                        self._turns.refuse_living(storage, _files.add)
-                    else:
-                        self._living = self._turns.living(storage, _files.add, checkpoint)
+                    living = store_turns.life_of(storage, _files.add, checkpoint)
+                    self._living = living or self._file
             except BaseException:
                 self._file.close()
                 raise
@@ -326,13 +316,13 @@ class JobHold:
             return
         with held.mutex:
             with _without_forks():
-                gives = held.thread is None and self._turns.is_awaited(self._storage, _files.add)
+                turns = turns_of(self._storage)
+                gives = held.thread is None and turns.is_awaited(self._storage, _files.add)
             if gives:
                 held.wait_until_unused(ended=True)
-                if not store_turns.may_pause(self._living, self._file):
-                    return
-                self.stale = time.monotonic()
-                self._file.close()
+                if store_turns.may_pause(self._living, self._file):
+                    self.stale = time.monotonic()
+                    self._file.close()
 
     @contextmanager
     def paused(self, name: str) -> Iterator[None]:

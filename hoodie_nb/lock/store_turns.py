@@ -17,18 +17,20 @@ import io
 import json
 import math
 import os
+import sys
 import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, cast
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
 
 from hoodie_nb.errors import ConcurrentWriter, HoodieError
+from hoodie_nb.lock import waiting
 from hoodie_nb.lock.lease import Lease
 from hoodie_nb.lock.lock_file import holder_of, parsed
-from hoodie_nb.lock.waiting import jobs
 from hoodie_nb.storage.fences import doubted_s
-from hoodie_nb.storage.storage import OURS, TURNS, Storage
+from hoodie_nb.storage.storage import OURS, TURNS, Storage, is_remote
 
 if TYPE_CHECKING:
     from hoodie_nb.storage.object_storage import ObjectStorage
@@ -49,6 +51,24 @@ class _Line:
 
 
 _lines: dict[str, _Line] = {}
+
+
+def turns_of(storage: Storage) -> ModuleType:
+    """Return the functions of this module, or on a disk those of `waiting`."""
+    return sys.modules[__name__] if is_remote(storage.root) else waiting
+
+
+def life_of(storage: Storage, register: Any, checkpoint: str | None) -> "io.FileIO | Life | None":  # noqa: ANN401
+    """Return the life of a job; ConcurrentWriter if another run of its checkpoint folder lives.
+
+    None without a folder, for a job that keeps the lock: it is refused while any other one lives,
+    which would wait for its turn to the end.
+    """
+    if checkpoint is None:
+        turns_of(storage).refuse_living(storage, register)
+        return None
+    life: io.FileIO | Life = turns_of(storage).living(storage, register, checkpoint)
+    return life
 
 
 def take_place(storage: Storage, register: Register, line: ExitStack) -> str:
@@ -177,9 +197,12 @@ def resume(living: LockedFile | Life, lock: LockedFile) -> None:
         raise
 
 
-def await_life(storage: Storage, checkpoint: str, until: float) -> None:
-    """Wait for the end of the life of this folder's last run; ConcurrentWriter at `until`."""
-    path = _path(checkpoint)
+def await_life(storage: Storage, checkpoint: str | None, until: float) -> None:
+    """Wait for the end of the life of a folder's last run; ConcurrentWriter at `until`.
+
+    On a disk there is nothing to wait for: the kernel knows who has died.
+    """
+    path = _path(checkpoint) if checkpoint and is_remote(storage.root) else None
     while path is not None:
         try:
             return _end(storage, path)
@@ -197,7 +220,7 @@ def living(storage: Storage, register: Register, checkpoint: str) -> Life:
 
 def refuse_living(storage: Storage, register: Register) -> None:
     """Raise ConcurrentWriter if a job of another process lives; the caller has the lock."""
-    for path in jobs(storage):
+    for path in waiting.jobs(storage):
         _end(storage, path)
 
 

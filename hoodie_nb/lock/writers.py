@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hoodie_nb.lock.lock_file import PATH, parsed, shown
 from hoodie_nb.lock.waiting import jobs
-from hoodie_nb.storage.storage import OURS, TURNS, Storage, is_remote, read_bytes
+from hoodie_nb.storage.storage import TURNS, Storage, is_remote, read_bytes
 
 
 @dataclass(frozen=True, slots=True)
