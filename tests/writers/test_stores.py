@@ -7,6 +7,7 @@ minutes, and kills them at random moments.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import signal
@@ -30,11 +31,6 @@ from hoodie_nb import Table
 FILES = 8
 FAULTS = ["503", "503 after", "reset", "reset after", "cut", "slow"]
 KEYS = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
-
-
-def environment(options: dict[str, str]) -> dict[str, str]:
-    """Return what tells the processes of a trial where the store is."""
-    return {name.upper(): value for name, value in options.items()}
 
 
 def lets_fail(proxy: Proxy, seed: int) -> None:
@@ -72,8 +68,7 @@ def test_a_stream_and_two_batch_loops(
     for name in names:
         add_file(tmp_path / "source", name)
     with Proxy(s3_server) as proxy:
-        for name, value in environment(proxy.options).items():
-            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("STORE", json.dumps(proxy.options))
         lets_fail(proxy, version)
         with (
             writer(root, "a", -1, address=address) as other,
@@ -99,7 +94,7 @@ def trial(seconds: float, seed: int) -> str:
     with tempfile.TemporaryDirectory() as folder, S3Server() as server, Proxy(server) as proxy:
         root, address = Path(folder, "t"), server.new_root()
         Table.create(address, schema=SCHEMA, storage_options=server.options, **KEYS)
-        os.environ.update(environment(proxy.options))
+        os.environ["STORE"] = json.dumps(proxy.options)
         lets_fail(proxy, seed)
         until = time.monotonic() + seconds
         deaths = dict.fromkeys("abst", 0)

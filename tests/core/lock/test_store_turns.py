@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -202,17 +203,16 @@ def test_a_restore_and_a_second_run_are_refused_between_two_turns(place: Place, 
     act()
 
 
-def test_a_job_whose_life_was_taken_does_not_write_again(place: Place) -> None:
+def test_a_job_whose_life_was_taken_does_not_write_again(place: Place, monkeypatch) -> None:
     """It slept past its life between its turns; a restore came in."""
     job = place.job()
     with waiting(place) as other:
         job.give_way()
         assert other.result() == "had it"
-    (life,) = place.lives()
     job._living._lease._ended.set()  # type: ignore[union-attr]  # it sleeps
-    place.change(life, lease_s=-3, process=None)
-    with writing(place.there, 0.0, alone=True):
-        pass
+    with monkeypatch.context() as later, writing(place.there, 0.0):
+        later.setattr(Lease, "_store_time", lambda _: datetime.now(UTC) + timedelta(seconds=63))
+        store_turns.refuse_living(place.there, lambda _: None)  # as a restore does
     job._living._lease._sent_s -= 61  # type: ignore[union-attr]
     for _ in range(2):
         with pytest.raises(ConcurrentWriter, match="lease of this process"), job.writing():
