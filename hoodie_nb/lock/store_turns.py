@@ -116,7 +116,8 @@ def _is_due(storage: Storage, pause_s: float) -> bool:
 
 def _is_awaited(storage: Storage, place: str | None) -> bool:
     line = _line(storage)
-    line.looked_s = now = time.monotonic()
+    now = time.monotonic()
+    line.looked_s = now
     before = line.places
     line.places = {}
     awaited = False
