@@ -231,12 +231,13 @@ def test_the_next_run_waits_for_the_life_of_a_dead_one(place: Place) -> None:
     job._living._lease._ended.set()  # type: ignore[union-attr]
     (life,) = place.lives()
     place.change(life, process=["another machine", "1", "1"], lease_s=1)
-    with pytest.raises(ConcurrentWriter, match="its lease ends in [1-3] s"):
+    with pytest.raises(ConcurrentWriter, match=r"its lease ends in [1-3] s"):
         JobHold(place.there, "again", checkpoint=str(place.checkpoint), wait_s=0.0)
     again = JobHold(place.there, "again", checkpoint=str(place.checkpoint), wait_s=30.0)
     with again.writing():
         place.there.put("x", b"1")
     again.release()
+    job.release()
 
 
 def test_a_job_whose_table_was_taken_does_not_give_way(place: Place) -> None:
