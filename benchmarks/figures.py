@@ -76,7 +76,7 @@ def performance() -> str:
         "`table.upsert(arrow_table)`, without Spark": "ours",
         "delta-rs without Spark, default settings": "delta-rs",
         "delta-rs without Spark, tuned": "delta-rs tuned",
-        "for comparison: pyarrow rewrites our files, with Hudi's meta columns, without index, commit and sync": "raw",
+        "for comparison: pyarrow rewrites our files, without index, commit and sync": "raw",
     }
     sizes, machine = run["workload"], run["machine"]
     lines = [

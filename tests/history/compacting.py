@@ -54,8 +54,8 @@ def _log_elsewhere(history: History) -> bool:
     rows = history.rows.take(history.columns, 3, prefix="f", deletes=False)
     path = piece.partition_path
     new = {row["id"]: row for row in rows if row["part"] == path and not history.model.knows(row)}
-    if history.traits.keys == "composite" or not new:
-        return False
+    if history.traits.keys == "composite" or not new or history.place() != history.path:
+        return False  # the other engine writes to a disk
     own = [{k: v for k, v in row.items() if k != DELETED} for row in new.values()]
     history.foreign = True
     instant = log_elsewhere(history.path, piece.file_id, own, partition=path)
