@@ -263,10 +263,8 @@ class History:
         }
         if settings["placement"] == "driver":
             settings["pipeline"] = draw(["step2", "step3", "direct", "auto"])
-        if self.logs:
-            settings["commit_interval"] = None
-            if settings["pipeline"] == "current":
-                settings["pipeline"] = "direct"
+        if self.logs and settings["pipeline"] == "current":
+            settings["pipeline"] = "direct"
         if self.inserts:
             settings |= {"operation": "insert", "commit_interval": None}
         if settings["commit_interval"] is None and draw([True, False, False]):

@@ -1,13 +1,16 @@
-"""Spark reads merge-on-read tables as this process does; every way to write them is refused."""
+"""Spark reads merge-on-read tables as this process does; it writes no table of another engine."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from core.every_type import EVERY
 from core.java_logs import java_rows, java_table, same_rows
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 import hoodie_nb as hn
 from hoodie_nb.errors import HoodieError, InvalidTable
@@ -57,6 +60,45 @@ def test_other_query_types_are_refused(
     root = java_table(tmp_path, 9)
     with pytest.raises(PySparkException, match=words):
         spark.read.format("hoodie_nb").options(**options).load(str(root)).count()
+
+
+def test_values_of_every_type_in_logs(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark writes edge values and nulls to logs, over others in base files, and reads them again.
+
+    By all its reads, in a zone that is not UTC.
+    """
+    columns = {name.replace(" ", "_"): kind for name, (kind, _) in EVERY.items()}
+    schema = pa.schema({"id": pa.string(), **columns})
+    keys = pa.array([f"k{number}" for number in range(300)])
+    first = [pa.array([(v * 100)[number] for number in range(300)], k) for k, v in EVERY.values()]
+    turned = [pa.array(v[::-1], k) for k, v in EVERY.values()]
+    table = hn.Table.create(
+        tmp_path / "t",
+        schema=schema,
+        record_key="id",
+        table_type="merge_on_read",
+        options={"hoodie_nb.append.above.bytes": 0},
+    )
+    base = table.upsert(pa.Table.from_arrays([keys, *first], schema=schema))
+    rows = pa.Table.from_arrays([keys.slice(0, 3), *turned], schema=schema)
+    assert base is not None
+    since = base.requested_time
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        table.upsert(spark.createDataFrame(rows, from_arrow_schema(schema, True)))
+        assert [*Path(table.path).glob(".*.log.*")]
+        reader = spark.read.format("hoodie_nb")
+        frames = [
+            table.to_spark(spark),
+            reader.load(table.path),
+            table.changes_spark(spark, since=since),
+            reader.option("since", since).load(table.path),
+        ]
+        changed = (each.where("id in ('k0', 'k1', 'k2')") for each in frames)
+        found = [each.select(schema.names).toArrow().sort_by("id") for each in changed]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert [each.cast(schema).to_pylist() for each in found] == [rows.to_pylist()] * 4
 
 
 def test_an_earlier_snapshot(spark: SparkSession, tmp_path: Path) -> None:
