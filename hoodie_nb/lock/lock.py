@@ -24,7 +24,6 @@ not know this lock: use one engine at a time.
 """
 
 import contextlib
-import io
 import logging
 import math
 import os
@@ -39,6 +38,7 @@ from hoodie_nb.clock import WAIT_S, wait_seconds
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.events import in_any_listener
 from hoodie_nb.lock import store_turns, waiting
+from hoodie_nb.lock.forks import LockedFile, forget, register, without_forks
 from hoodie_nb.lock.lease import Lease
 from hoodie_nb.lock.lock_file import PATH, is_at, lock_file, opened
 from hoodie_nb.lock.store_turns import Life, turns_of
@@ -48,7 +48,6 @@ from hoodie_nb.storage.storage import Storage, is_remote
 _log = logging.getLogger("hoodie_nb.lock")
 _TRIES = 10
 _POLL_S = 0.05
-LockedFile = io.FileIO | Lease
 _Open = TypeVar("_Open", bound=LockedFile | Life)
 
 
@@ -78,6 +77,14 @@ class _Held:
         """Return the description of this process's running job; None if there is none."""
         return self._job if _still_open(self._living) else None
 
+    def refuse_second(self) -> None:
+        """Raise ConcurrentWriter if this process has a job."""
+        if self.job is not None:
+            raise ConcurrentWriter(
+                f"{self.root} is written by the job {self.job} of this process: stop that job "
+                "first; only one query may write a table at a time"
+            )
+
     def begin_job(self, job: str, living: LockedFile | Life) -> None:
         """Note that a job runs until this file is closed."""
         self._job = job
@@ -93,6 +100,7 @@ class _Held:
             return file
         except BaseException:
             line.close()
+            file = file or self.file  # which it has before this call returns
             if file is not None:
                 file.close()
             raise
@@ -105,19 +113,19 @@ class _Held:
         line: contextlib.ExitStack,
     ) -> LockedFile:
         local = not is_remote(storage.root)
-        poll_s = _POLL_S if local else 1.0  # each look is five requests
+        poll_s = _POLL_S if local else 1.0  # each look is up to eight requests
         place = None
         waits = False
         tries = 0
         while tries < _TRIES:
             is_next = False
             try:
-                with _without_forks():
-                    turns_of(storage).refuse_early(storage, _files.add, place)
+                with without_forks():
+                    turns_of(storage).refuse_early(storage, register, place)
                 is_next = True
                 file = None
                 try:
-                    file = _opened(storage, purpose, there=waits or self.job is not None)
+                    file = self._opened(storage, purpose, there=waits or self.job is not None)
                     if isinstance(file, Lease) or lock_file(file, storage, purpose):
                         self._file = weakref.ref(file)
                         return file
@@ -134,10 +142,21 @@ class _Held:
                 if not waits:
                     waits = True
                     _log.info("waits: %s", error)
-                    with _without_forks():
-                        place = turns_of(storage).take_place(storage, _files.add, line)
+                    with without_forks():
+                        place = turns_of(storage).take_place(storage, register, line)
                 time.sleep(poll_s / 5 if local and is_next else poll_s)
         raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
+
+    def _opened(self, storage: Storage, purpose: str, *, there: bool) -> LockedFile:
+        """Open the lock (a file is not locked yet); `there`: the table was, and is not made."""
+        with without_forks():
+            if is_remote(storage.root):
+                return Lease(storage, purpose, self._leased)
+            return opened(storage, register, folders=not there)
+
+    def _leased(self, lease: Lease) -> None:
+        self._file = weakref.ref(lease)  # before anything can interrupt who takes it
+        register(lease)
 
     def wait_until_unused(self, *, ended: bool = False) -> None:
         """Wait until no thread is paused; the caller has the mutex, which is released meanwhile.
@@ -183,10 +202,6 @@ def _still_open(file: "weakref.ref[_Open] | None") -> _Open | None:
 
 
 _tables: dict[str, _Held] = {}
-_files: "weakref.WeakSet[LockedFile]" = weakref.WeakSet()
-_guard = threading.RLock()  # held while a file is opened and registered: a fork waits for it
-_forking = threading.local()
-_PATIENCE_S = 1.0  # limit, in case an interrupt left the guard locked
 
 
 def _held(storage: Storage) -> _Held:
@@ -199,27 +214,17 @@ def _held(storage: Storage) -> _Held:
 
 
 @contextmanager
-def _without_forks() -> Iterator[None]:
-    taken = _guard.acquire(timeout=_PATIENCE_S)
-    try:
-        yield
-    finally:
-        if taken:
-            _guard.release()
-
-
-@contextmanager
 def writing(
-    storage: Storage, wait_s: float | None = None, *, alone: bool = False
+    storage: Storage, wait: float | str | None = None, *, alone: bool = False
 ) -> Iterator[None]:
-    """Hold the table for one write; ConcurrentWriter if others have it for `wait_s`, or a minute.
+    """Hold the table for one write; ConcurrentWriter if others have it for as long as `wait`.
 
     Beside a job of this process the write waits for its turn, as the job does. `alone`: refused
     while a job of any process runs.
     """
     held = _held(storage)
-    end = time.monotonic() + wait_seconds(wait_s)
-    with waiting.own_turn(held.mutex, held.root, lambda: not held.job and time.monotonic() >= end):
+    end = time.monotonic() + wait_seconds(wait, on_store=is_remote(storage.root))
+    with waiting.OwnTurn(held.mutex, held.root, lambda: not held.job and time.monotonic() >= end):
         if alone and held.job is not None:  # of this process
             raise ConcurrentWriter(f"{held.root} is written by the job {held.job}: stop it first")
         if held.in_use and held.thread != threading.get_ident():
@@ -231,8 +236,8 @@ def writing(
             held.wait_until_unused()
         with _write(held, storage, math.inf if held.job is not None else end):
             if alone:
-                with _without_forks():
-                    turns_of(storage).refuse_living(storage, _files.add)
+                with without_forks():
+                    turns_of(storage).refuse_living(storage, register)
             yield
 
 
@@ -240,15 +245,18 @@ def writing(
 def _write(held: _Held, storage: Storage, until: float) -> Iterator[None]:
     """Hold the table for one write of this thread, which has the mutex."""
     outer = held.thread
+    has_it = held.job is not None or outer is not None  # a job of this process, or an outer call
     held.thread = threading.get_ident()
     try:
-        if held.file is not None:  # a job of this process holds it, or an outer call
+        if has_it and held.file is not None:
             yield
             return
         with held.take(storage, "a batch write", lambda: until):
             yield
     finally:
         held.thread = outer
+        if not has_it and held.file is not None:  # `with` was interrupted as it began or ended
+            held.file.close()
 
 
 def in_use(storage: Storage) -> set[str]:
@@ -274,22 +282,21 @@ class JobHold:
         self.stale = 0.0
         self.until = math.inf  # how long it waits for a turn, in monotonic seconds
         until = time.monotonic() + wait_s
-        with waiting.own_turn(self._held.mutex, storage.root, lambda: time.monotonic() >= until):
-            if self._held.job is not None:
-                raise ConcurrentWriter(
-                    f"{storage.root} is written by the job {self._held.job} of this process: stop "
-                    "that job first; only one query may write a table at a time"
-                )
-            store_turns.await_life(storage, checkpoint, until)
-            self._file = self._held.take(storage, job, lambda: until)
+        held = self._held
+        held.refuse_second()
+        store_turns.await_life(storage, checkpoint, until)  # threads of this process may write
+        with waiting.OwnTurn(held.mutex, storage.root, lambda: time.monotonic() >= until):
+            held.refuse_second()
             try:
-                with _without_forks():
-                    living = store_turns.life_of(storage, _files.add, checkpoint)
+                self._file = held.take(storage, job, lambda: until)
+                with without_forks():
+                    living = store_turns.life_of(storage, register, checkpoint)
                     self._living = living or self._file
+                held.begin_job(job, self._living)
             except BaseException:
-                self._file.close()
+                if held.file is not None:
+                    held.file.close()
                 raise
-            self._held.begin_job(job, self._living)
 
     @property
     def _shares(self) -> bool:
@@ -315,9 +322,9 @@ class JobHold:
         if not self._shares or self._file.closed or held.forked:
             return
         with held.mutex:
-            with _without_forks():
+            with without_forks():
                 turns = turns_of(self._storage)
-                gives = held.thread is None and turns.is_awaited(self._storage, _files.add)
+                gives = held.thread is None and turns.is_awaited(self._storage, register)
             if gives:
                 held.wait_until_unused(ended=True)
                 if store_turns.may_pause(self._living, self._file):
@@ -357,8 +364,11 @@ class JobHold:
         if not self._held.forked:
             with self._held.mutex:
                 self._held.wait_until_unused(ended=True)
-                self._living.close()  # first: who gets the lock next may be the job's next run
-                self._file.close()
+                try:
+                    self._living.close()  # first: who gets the lock next may be its next run
+                finally:
+                    self._file.close()
+                    self._living.close()  # again, if an interrupt came before the first time
 
 
 def _refuse_forked(root: str) -> NoReturn:
@@ -368,32 +378,12 @@ def _refuse_forked(root: str) -> NoReturn:
     )
 
 
-def _opened(storage: Storage, purpose: str, *, there: bool) -> LockedFile:
-    """Open the lock (a file is not locked yet), register it for forks; `there`: the table was."""
-    with _without_forks():
-        if is_remote(storage.root):
-            return Lease(storage, purpose, _files.add)
-        return opened(storage, _files.add, folders=not there)
-
-
-def _before_fork() -> None:
-    _forking.taken = _guard.acquire(timeout=_PATIENCE_S)
-
-
-def _after_fork() -> None:
-    if _forking.taken:
-        _guard.release()
-
-
 def _forget() -> None:
-    """In a forked child: close its copies of the files, and invalidate its copies of the holds."""
-    global _guard
-    _guard = threading.RLock()
+    """In a forked child: invalidate its copies of the holds, and close those of the files."""
     for held in _tables.values():
         held.forked = held.file is not None or held.job is not None
-    for file in list(_files):
-        file.close()
+    forget()
     _tables.clear()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget)

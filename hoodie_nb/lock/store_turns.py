@@ -15,6 +15,7 @@ clocks are compared. Who does not wait looks seldom, unless it has met others.
 import hashlib
 import io
 import json
+import logging
 import math
 import os
 import sys
@@ -27,16 +28,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hoodie_nb.errors import ConcurrentWriter, HoodieError
 from hoodie_nb.lock import waiting
-from hoodie_nb.lock.lease import Lease
-from hoodie_nb.lock.lock_file import holder_of, parsed
+from hoodie_nb.lock.forks import LockedFile
+from hoodie_nb.lock.lease import Lease, left_s_of
+from hoodie_nb.lock.lock_file import holder_of, parsed, shown
 from hoodie_nb.storage.fences import doubted_s
 from hoodie_nb.storage.storage import OURS, TURNS, Storage, is_remote
 
 if TYPE_CHECKING:
+    from hoodie_nb.storage.object_requests import Version
     from hoodie_nb.storage.object_storage import ObjectStorage
 
+_log = logging.getLogger("hoodie_nb.lock")
 Register = Callable[[Lease], None]
-LockedFile = io.FileIO | Lease
 ASLEEP_S = 10.0  # a writer that waits looks each second
 _PAUSE_S = 1.0
 
@@ -89,17 +92,19 @@ def refuse_early(storage: Storage, register: Register, place: str | None) -> Non
     elif not _is_due(storage, 0.0):
         return
     if _is_awaited(storage, place):
-        raise ConcurrentWriter(
-            f"{storage.root} is being written by another process, and a third one waits for it: "
-            "stop them, or wait; with wait='10 minutes' a write waits longer"
-        )
+        waiting.refuse_behind(storage.root)
 
 
 def is_awaited(storage: Storage, register: Register) -> bool:
-    """Whether another process is known to wait for the lock; False if the store fails."""
+    """Whether another process is known to wait for the lock, and a job may give way."""
     with suppress(HoodieError):
-        return _is_due(storage, _PAUSE_S) and _is_awaited(storage, None)
+        return not in_doubt(storage) and _is_due(storage, _PAUSE_S) and _is_awaited(storage, None)
     return False
+
+
+def in_doubt(storage: Storage) -> bool:
+    """Whether a change of this process may arrive later: it got no answer within a lease."""
+    return doubted_s(storage.root) < cast("ObjectStorage", storage).lease_s
 
 
 def _line(storage: Storage) -> _Line:
@@ -153,28 +158,57 @@ class Life:
         self._register = register
         self._checkpoint = checkpoint
         self._lease: Lease | None = None
+        self._says = True  # why it keeps the table, if it does
         self.closed = False
 
     def begin(self, lock: Lease) -> bool:
         """Whether others see this life from now on, and no change of this job may be late."""
         path = _path(self._checkpoint)
-        lease_s = cast("ObjectStorage", self._storage).lease_s
-        if path is None or doubted_s(self._storage.root) < lease_s:
+        if path is None or in_doubt(self._storage):
             return False
-        with suppress(HoodieError):
-            lock.check(sure=True)
-            if self._lease is None:
-                purpose = f"a stream from checkpoint {self._checkpoint}"
-                self._lease = Lease(self._storage, purpose, self._register, path)
-            self._lease.check(sure=True)
-            lock.check(sure=True)  # nobody had the table before there was the life
-            return True
-        return False
+        try:
+            self._begin(lock, path)
+            self._says = True
+        except HoodieError as error:
+            _line(self._storage).met_s = -math.inf  # it looks again after a third of a lease
+            if self._says:
+                _log.warning("%s keeps the table while others wait: %s", self._name, error)
+            self._says = False
+        return self._says
+
+    @property
+    def _name(self) -> str:
+        return f"a stream from checkpoint {self._checkpoint}"
+
+    def _begin(self, lock: Lease, path: str) -> None:
+        lock.check(sure=True)
+        if self._lease is not None:
+            self._lease.renew()
+            if self._lease.lost:  # as the table is this process's, its object was deleted by hand
+                self._lease.close()
+                self._lease = None
+        if self._lease is None:
+            Lease(self._storage, self._name, self._leased, path)
+        self.check()
+        lock.renew()
+        lock.check(sure=True)  # nobody had the table before there was the life
+
+    def _leased(self, lease: Lease) -> None:
+        self._lease = lease
+        self._register(lease)
 
     def check(self) -> None:
-        """Raise ConcurrentWriter if others may have taken the job for dead."""
+        """Raise ConcurrentWriter if others may have taken the job for dead: the store knows."""
         if self._lease is not None:
-            self._lease.check(sure=True)
+            self._lease.renew()
+            try:
+                self._lease.check(sure=True)
+            except ConcurrentWriter:
+                raise ConcurrentWriter(
+                    f"{self._name} was taken for dead while others wrote {self._storage.root}: the "
+                    "table was restored or replaced since, or the folder was started again; start "
+                    "the stream again, unless it runs elsewhere"
+                ) from None
 
     def close(self) -> None:
         """End it; idempotent."""
@@ -206,7 +240,8 @@ def await_life(storage: Storage, checkpoint: str | None, until: float) -> None:
     path = _path(checkpoint) if checkpoint and is_remote(storage.root) else None
     while path is not None:
         try:
-            return _end(storage, path)
+            _dead(storage, path, "stop that stream, or give this one another folder")
+            return
         except ConcurrentWriter:
             if time.monotonic() >= until:
                 raise
@@ -215,7 +250,9 @@ def await_life(storage: Storage, checkpoint: str | None, until: float) -> None:
 
 def living(storage: Storage, register: Register, checkpoint: str) -> Life:
     """Return a job's life; ConcurrentWriter if another run of its folder lives."""
-    await_life(storage, checkpoint, 0.0)
+    path = _path(checkpoint)
+    if path is not None:
+        _end(storage, path)
     return Life(storage, register, checkpoint)
 
 
@@ -227,9 +264,28 @@ def refuse_living(storage: Storage, register: Register) -> None:
 
 def _end(storage: Storage, path: str) -> None:
     """Make sure that a life has ended, and that a job which slept past it finds that out."""
+    store = cast("ObjectStorage", storage)
+    found = _dead(storage, path, "stop that stream")
+    while found is not None:
+        ended = {**holder_of("the end of a stream that has died"), "released": uuid.uuid4().hex}
+        if store.replace(path, json.dumps(ended).encode(), found.version):
+            return
+        found = _dead(storage, path, "stop that stream")  # it is awake again
+
+
+def _dead(storage: Storage, path: str, remedy: str) -> "Version | None":
+    """Return a life that has expired, None if there is none; ConcurrentWriter if it lives."""
     found = cast("ObjectStorage", storage).read_version(path)
-    if found is not None and not parsed(found.content).get("released"):
-        Lease(storage, "the end of a stream that has died", path=path).close()
+    if found is None or parsed(found.content).get("released"):
+        return None
+    left_s = left_s_of(storage, found)
+    if left_s:
+        raise ConcurrentWriter(
+            f"{storage.root} is written by a stream of another process "
+            f"({shown(parsed(found.content)) or 'unknown'}): {remedy}; if it was killed, its lease "
+            f"ends in {left_s} s"
+        )
+    return found
 
 
 def _path(checkpoint: str) -> str | None:

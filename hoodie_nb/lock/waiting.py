@@ -19,8 +19,9 @@ import io
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext, suppress
+from operator import attrgetter
 from typing import NoReturn
 
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
@@ -33,19 +34,34 @@ ASLEEP_S = 5.0  # a writer that waits looks many times a second
 _POLL_S = 0.05  # a job of this process may begin or end meanwhile
 
 
-@contextmanager
-def own_turn(mutex: threading.RLock, root: str, expired: Callable[[], bool]) -> Iterator[None]:
-    """Hold the mutex of this process's threads; ConcurrentWriter once `expired` without it."""
-    while not mutex.acquire(timeout=_POLL_S):
-        if expired():
-            _refuse(
-                f"{root} is being written by another thread of this process: wait until it "
-                "ends; with wait='10 minutes' a write waits longer"
-            )
-    try:
-        yield
-    finally:
-        mutex.release()
+class OwnTurn:
+    """Holds the mutex of this process's threads; ConcurrentWriter once `expired` without it.
+
+    An interrupt never leaves it locked: the mutex itself ends the `with` statement.
+    """
+
+    __exit__ = property(attrgetter("_mutex.__exit__"))  # no code of Python, which may not begin
+
+    def __init__(self, mutex: threading.RLock, root: str, expired: Callable[[], bool]) -> None:
+        self._mutex = mutex
+        self._root = root
+        self._expired = expired
+
+    def __enter__(self) -> None:
+        got: list[bool] = []
+        try:
+            while not got:
+                # one step for an interrupt: it has not begun, or `got` says that the mutex is ours
+                got += filter(None, map(self._mutex.acquire, (True,), (_POLL_S,)))
+                if not got and self._expired():
+                    _refuse(
+                        f"{self._root} is being written by another thread of this process: wait "
+                        "until it ends; with wait='10 minutes' a write waits longer"
+                    )
+        except BaseException:
+            if got:
+                self._mutex.release()
+            raise
 
 
 def take_place(storage: Storage, register: Register, line: ExitStack) -> io.FileIO:
@@ -75,10 +91,15 @@ def refuse_early(storage: Storage, register: Register, place: io.FileIO | None) 
     if place is not None:
         os.utime(place.fileno())  # awake
     if is_awaited(storage, register, place):
-        _refuse(
-            f"{storage.root} is being written by another process, and a third one waits for it: "
-            "stop them, or wait; with wait='10 minutes' a write waits longer"
-        )
+        refuse_behind(storage.root)
+
+
+def refuse_behind(root: str) -> NoReturn:
+    """Raise ConcurrentWriter for a writer that came later than others."""
+    _refuse(
+        f"another process waits for {root}, and came before: stop it, or wait; with "
+        "wait='10 minutes' a write waits longer"
+    )
 
 
 def is_awaited(storage: Storage, register: Register, place: io.FileIO | None = None) -> bool:

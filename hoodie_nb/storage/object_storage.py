@@ -43,6 +43,7 @@ from hoodie_nb.storage.object_requests import (
     download,
     entry_of,
     first_below,
+    is_answer,
     object_root,
     repeated,
     server_of,
@@ -114,8 +115,8 @@ class ObjectStorage:
             began = time.monotonic()
             try:
                 return call(store, path, *args, **options)
-            except BaseException:
-                if time.monotonic() - began > _DOUBT_S:
+            except BaseException as error:
+                if time.monotonic() - began > _DOUBT_S and not is_answer(error):
                     doubt(self.root)
                 raise
 

@@ -18,7 +18,7 @@ import pytest
 from s3_server import Proxy, S3Server
 
 from hoodie_nb.errors import ConcurrentWriter
-from hoodie_nb.lock import lock, store_turns
+from hoodie_nb.lock import lease, lock, store_turns
 from hoodie_nb.lock.lease import Lease
 from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.lock.lock_file import PATH
@@ -211,11 +211,11 @@ def test_a_job_whose_life_was_taken_does_not_write_again(place: Place, monkeypat
         assert other.result() == "had it"
     job._living._lease._ended.set()  # type: ignore[union-attr]  # it sleeps
     with monkeypatch.context() as later, writing(place.there, 0.0):
-        later.setattr(Lease, "_store_time", lambda _: datetime.now(UTC) + timedelta(seconds=63))
+        later.setattr(lease, "_store_time", lambda _: datetime.now(UTC) + timedelta(seconds=63))
         store_turns.refuse_living(place.there, lambda _: None)  # as a restore does
     job._living._lease._sent_s -= 61  # type: ignore[union-attr]
     for _ in range(2):
-        with pytest.raises(ConcurrentWriter, match="lease of this process"), job.writing():
+        with pytest.raises(ConcurrentWriter, match="was taken for dead"), job.writing():
             place.here.put("x", b"1")
     job.release()
     with writing(place.there):  # it has kept nothing

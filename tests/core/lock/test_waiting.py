@@ -24,8 +24,9 @@ from lives import live, make, opened
 
 from hoodie_nb import Table
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
-from hoodie_nb.lock import lock
-from hoodie_nb.lock.lock import JobHold, LockedFile, writing
+from hoodie_nb.lock import forks
+from hoodie_nb.lock.forks import LockedFile
+from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.lock.waiting import is_awaited
 from hoodie_nb.storage.local_storage import LocalStorage
 
@@ -420,7 +421,7 @@ def test_a_fork_waits_while_a_job_looks_who_waits(
     with waiting(storage):
         pass
     assert places(storage)  # of a dead process: it is locked for a moment
-    monkeypatch.setattr(lock, "_files", Slow())
+    monkeypatch.setattr(forks, "_files", Slow())
     with ThreadPoolExecutor(1) as threads:
         looking = threads.submit(hold.give_way)
         opened_it.wait()
