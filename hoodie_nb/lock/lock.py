@@ -246,8 +246,8 @@ def _write(held: _Held, storage: Storage, until: float) -> Iterator[None]:
     """Hold the table for one write of this thread, which has the mutex."""
     outer = held.thread
     has_it = held.job is not None or outer is not None  # a job of this process, or an outer call
-    held.thread = threading.get_ident()
     try:
+        held.thread = threading.get_ident()
         if has_it and held.file is not None:
             yield
             return
@@ -287,16 +287,20 @@ class JobHold:
         store_turns.await_life(storage, checkpoint, until)  # threads of this process may write
         with waiting.OwnTurn(held.mutex, storage.root, lambda: time.monotonic() >= until):
             held.refuse_second()
-            try:
-                self._file = held.take(storage, job, lambda: until)
-                with without_forks():
-                    living = store_turns.life_of(storage, register, checkpoint)
-                    self._living = living or self._file
-                held.begin_job(job, self._living)
-            except BaseException:
-                if held.file is not None:
-                    held.file.close()
-                raise
+            self._begin(checkpoint, lambda: until)
+
+    def _begin(self, checkpoint: str | None, until: Callable[[], float]) -> None:
+        held = self._held
+        try:
+            self._file = held.take(self._storage, self._job, until)
+            with without_forks():
+                living = store_turns.life_of(self._storage, register, checkpoint)
+                self._living = living or self._file
+            held.begin_job(self._job, self._living)
+        except BaseException:
+            if held.file is not None:
+                held.file.close()
+            raise
 
     @property
     def _shares(self) -> bool:
@@ -366,9 +370,10 @@ class JobHold:
                 self._held.wait_until_unused(ended=True)
                 try:
                     self._living.close()  # first: who gets the lock next may be its next run
-                finally:
                     self._file.close()
-                    self._living.close()  # again, if an interrupt came before the first time
+                finally:  # again, if an interrupt came in between
+                    self._living.close()
+                    self._file.close()
 
 
 def _refuse_forked(root: str) -> NoReturn:
