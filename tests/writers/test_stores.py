@@ -6,6 +6,7 @@ minutes, and kills them at random moments.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -41,10 +43,10 @@ def lets_fail(proxy: Proxy, seed: int) -> None:
 
 @pytest.mark.kills
 @pytest.mark.parametrize(
-    ("version", "table_type", "options", "deaths"),
+    ("version", "table_type", "options", "dies", "deaths"),
     [
-        (9, "copy_on_write", (), ("coord.publish.post=kill@3", "coord.commit.post=kill@3")),
-        (8, "merge_on_read", ("commit_interval=background",), ("writer.data.post=kill@6",)),
+        (9, "copy_on_write", (), "coord.prepare.post=kill@3", ("coord.publish.post=kill@3",)),
+        (8, "merge_on_read", ("commit_interval=background",), "", ("writer.data.post=kill@6",)),
     ],
 )
 def test_a_stream_and_two_batch_loops(
@@ -54,11 +56,12 @@ def test_a_stream_and_two_batch_loops(
     version: int,
     table_type: str,
     options: tuple[str, ...],
+    dies: str,
     deaths: tuple[str, ...],
 ) -> None:
     """Each file of the stream and each acknowledged batch is in the table once; nobody is refused.
 
-    Requests fail; one batch loop is killed again and again, and in the end the other one.
+    Requests fail; the stream's first run is killed, a batch loop, and in the end the other one.
     """
     root, address = tmp_path / "t", s3_server.new_root()
     kind = {"table_version": version, "table_type": table_type}
@@ -70,10 +73,13 @@ def test_a_stream_and_two_batch_loops(
     with Proxy(s3_server) as proxy:
         monkeypatch.setenv("STORE", json.dumps(proxy.options))
         lets_fail(proxy, version)
-        with (
-            writer(root, "a", -1, address=address) as other,
-            starting(root, "source", "", *options, address=address) as stream,
-        ):
+        with contextlib.ExitStack() as processes:
+            run = partial(starting, root, "source", address=address)
+            other = processes.enter_context(writer(root, "a", -1, address=address))
+            if dies:
+                with run(dies) as stream:
+                    assert stream.wait(200) == -signal.SIGKILL
+            stream = processes.enter_context(run("", *options))
             for armed in deaths:
                 with writer(root, "b", -1, armed, address=address) as killed:
                     assert killed.wait(200) == -signal.SIGKILL

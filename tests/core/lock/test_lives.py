@@ -49,6 +49,10 @@ def test_a_job_asks_for_its_life_at_each_turn(place: Place) -> None:
     job.release()
     with writing(place.there, 0.0):
         assert place.there.file_names("") == []
+    again = place.job(0.0)
+    with again.writing():
+        place.here.put("x", b"1")
+    again.release()
 
 
 @pytest.mark.parametrize("is_known", [False, True])

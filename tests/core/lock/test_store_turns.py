@@ -6,6 +6,7 @@ The other process is in this one, under another address of the same table.
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -17,12 +18,14 @@ from pathlib import Path
 import pytest
 from s3_server import Proxy, S3Server
 
+from hoodie_nb import Table, clock
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.lock import lease, lock, store_turns
 from hoodie_nb.lock.lease import Lease
 from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.lock.lock_file import PATH
 from hoodie_nb.lock.writers import writers
+from hoodie_nb.programs.doctor import doctor
 from hoodie_nb.storage import object_storage
 from hoodie_nb.storage.object_storage import ObjectStorage
 from hoodie_nb.storage.storage import TURNS
@@ -258,8 +261,14 @@ def test_a_job_whose_table_was_taken_does_not_give_way(place: Place) -> None:
     job.release()
 
 
-def test_a_life_that_was_made_too_late_is_not_one(place: Place, monkeypatch) -> None:
-    """The job sleeps past its lease while it makes its life: a restore came before it."""
+@pytest.mark.parametrize("stands_still", [False, True])
+def test_a_life_that_was_made_too_late_is_not_one(
+    place: Place, monkeypatch, stands_still: bool
+) -> None:
+    """The job sleeps past its lease while it makes its life: a restore came before it.
+
+    The clock of a virtual machine may stand still meanwhile.
+    """
     job = place.job()
     place.there.mark(f"{TURNS}/000000000001-waits", b"{}")
     look_again(place.here)
@@ -273,7 +282,7 @@ def test_a_life_that_was_made_too_late_is_not_one(place: Place, monkeypatch) -> 
             place.there.mark(f"{TURNS}/000000000001-waits", None)
             with writing(place.there, 0.0, alone=True):
                 pass
-            lease_of(place.here)._sent_s -= 61
+            lease_of(place.here)._sent_s -= 0 if stands_still else 61
         return take(self)
 
     monkeypatch.setattr(Lease, "_take", late)
@@ -355,6 +364,45 @@ def test_requests_of_the_line_may_fail(s3_server: S3Server, tmp_path: Path, how:
         job.release()
         proxy.fails = lambda *_: None
         assert writers(place.here) == []
+
+
+@pytest.mark.parametrize(("given", "waits_s"), [(None, 0.6), ("300 ms", 0.3)])
+def test_the_default_wait_is_longer_than_a_lease(
+    place: Place, monkeypatch: pytest.MonkeyPatch, given: str | None, waits_s: float
+) -> None:
+    """Twice as long: a process may keep the table for a lease in doubt, and then be killed."""
+    assert 2 * (place.here.lease_s + 2) < clock.STORE_WAIT_S
+    monkeypatch.setattr(clock, "STORE_WAIT_S", 0.6)
+    monkeypatch.setattr(clock, "WAIT_S", 0.0)
+    with writing(place.here):
+        began = time.monotonic()
+        with pytest.raises(ConcurrentWriter), writing(place.there, given):
+            pass
+        assert waits_s <= time.monotonic() - began < waits_s + 5
+
+
+def test_the_doctor_lists_who_writes_waits_and_lives(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the objects of the table."""
+    address = s3_server.new_root()
+    for name, value in s3_server.options.items():
+        monkeypatch.setenv(name.upper(), value)
+    schema = {"id": "string"}
+    Table.create(address, schema=schema, record_key="id", storage_options=s3_server.options)
+    place = Place(address, s3_server.options, tmp_path)
+    job = place.job()
+    with waiting(place) as other:
+        report = str(doctor(table=address))
+        assert f"process {os.getpid()} writes the table, or has died (a job, process" in report
+        assert f"process {os.getpid()} waits, or has died (waits for its turn" in report
+        job.give_way()
+        other.result()
+    report = str(doctor(table=address))
+    assert "runs a stream into the table, or has died (a stream from checkpoint" in report
+    assert "writes the table" not in report and "waits" not in report
+    job.release()
+    assert "or has died" not in str(doctor(table=address))
 
 
 def test_who_waits_and_lives_is_listed(place: Place) -> None:
