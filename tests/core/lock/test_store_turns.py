@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from s3_server import Proxy, S3Server
 
 from hoodie_nb import Table, clock
 from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.evidence import handle
 from hoodie_nb.lock import lease, lock, store_turns
 from hoodie_nb.lock.lease import Lease
 from hoodie_nb.lock.lock import JobHold, writing
@@ -27,6 +29,7 @@ from hoodie_nb.lock.lock_file import PATH
 from hoodie_nb.lock.writers import writers
 from hoodie_nb.programs.doctor import doctor
 from hoodie_nb.storage import object_storage
+from hoodie_nb.storage.addresses import storage_at
 from hoodie_nb.storage.object_storage import ObjectStorage
 from hoodie_nb.storage.storage import TURNS
 
@@ -386,8 +389,8 @@ def test_the_doctor_lists_who_writes_waits_and_lives(
 ) -> None:
     """From the objects of the table."""
     address = s3_server.new_root()
-    for name, value in s3_server.options.items():
-        monkeypatch.setenv(name.upper(), value)
+    with_options = partial(storage_at, options=s3_server.options)
+    monkeypatch.setattr(handle, "storage_at", with_options)  # the environment cannot allow http
     schema = {"id": "string"}
     Table.create(address, schema=schema, record_key="id", storage_options=s3_server.options)
     place = Place(address, s3_server.options, tmp_path)
