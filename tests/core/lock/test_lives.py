@@ -42,7 +42,7 @@ def content(place: Place, path: str) -> dict[str, object]:
 def test_a_job_asks_for_its_life_at_each_turn(place: Place) -> None:
     """Also if it has just been renewed, by a clock that stood still while its machine did."""
     job = paused(place)
-    place.change(*place.lives(), renewal="another")  # as a restore does, when it has expired
+    place.change(*place.lives(), released=True)  # as a restore does, when it has expired
     for _ in range(2):
         with pytest.raises(ConcurrentWriter, match="start the stream again"), job.writing():
             place.here.put("x", b"1")
