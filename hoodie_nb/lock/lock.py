@@ -245,10 +245,11 @@ def writing(
 def _write(held: _Held, storage: Storage, until: float) -> Iterator[None]:
     """Hold the table for one write of this thread, which has the mutex."""
     outer = held.thread
-    has_it = held.job is not None or outer is not None  # a job of this process, or an outer call
+    is_inside = held.job is not None or outer is not None  # a job of this process, an outer call
+    has_it = is_inside and held.file is not None
     try:
         held.thread = threading.get_ident()
-        if has_it and held.file is not None:
+        if has_it:
             yield
             return
         with held.take(storage, "a batch write", lambda: until):
