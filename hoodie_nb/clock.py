@@ -8,6 +8,7 @@ from typing import Protocol
 from hoodie_nb.errors import InvalidConfig
 
 WAIT_S = 60.0  # how long a write waits for other processes, unless it gets another `wait`
+STORE_WAIT_S = 130.0  # the same on an object store: a lease, twice
 
 
 class Clock(Protocol):
@@ -104,6 +105,7 @@ def seconds(value: float | str, name: str = "duration") -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def wait_seconds(wait: float | str | None) -> float:
-    """Return the seconds of an argument `wait=`; a minute for None."""
-    return WAIT_S if wait is None else seconds(wait, "wait")
+def wait_seconds(wait: float | str | None, *, on_store: bool = False) -> float:
+    """Return the seconds of an argument `wait=`; for None a minute, or on a store two."""
+    default = STORE_WAIT_S if on_store else WAIT_S
+    return default if wait is None else seconds(wait, "wait")

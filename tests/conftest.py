@@ -47,6 +47,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from hoodie_nb import clock
 
     monkeypatch.setattr(clock, "WAIT_S", 0.0)
+    monkeypatch.setattr(clock, "STORE_WAIT_S", 0.0)
 
 
 @pytest.fixture(scope="session")

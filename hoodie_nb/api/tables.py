@@ -24,7 +24,6 @@ from hoodie_nb.api.definition import (
 from hoodie_nb.api.maintenance import TableMaintenance
 from hoodie_nb.api.reads import TableReads
 from hoodie_nb.buckets.pipelines import PIPELINES, Shape
-from hoodie_nb.clock import wait_seconds
 from hoodie_nb.display import card
 from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog, log_events
@@ -183,8 +182,9 @@ class Table(TableReads, TableMaintenance):
         decimals become wider, in the same commit (also in `insert`, `bulk_insert` and overwrites).
 
         `wait`: how long to wait for other processes that write the table, in seconds or as "10
-        minutes" (None: a minute), before ConcurrentWriter is raised. `on_bad_record="quarantine"`
-        sets rows aside that cannot be stored (see `quarantine`). All writes have both options.
+        minutes" (None: a minute, on a store 130 seconds), before ConcurrentWriter is raised.
+        `on_bad_record="quarantine"` sets rows aside that cannot be stored (see `quarantine`). All
+        writes have both options.
         """
         return self._write(data, "upsert", on_bad_record, wait, schema)
 
@@ -298,7 +298,7 @@ class Table(TableReads, TableMaintenance):
         """Hold the table for one write; InvalidTable for a merge-on-read table of others."""
         refuse_foreign_logs(self._handle)
         meanwhile = ahead.write if ahead is not None and ahead.is_possible else None
-        return writing(self._handle.storage, wait_seconds(wait), meanwhile=meanwhile)
+        return writing(self._handle.storage, wait, meanwhile=meanwhile)
 
     def _write(
         self, data: Data, operation: str, on_bad_record: str, wait: Wait, schema: str = "fixed"

@@ -25,7 +25,8 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.evidence.lost import refuse_vanished
 from hoodie_nb.evidence.other_engines import refuse_other_engines, refuse_unwritable
-from hoodie_nb.lock.lock import in_use, staged_while_waiting
+from hoodie_nb.lock.lock import in_use
+from hoodie_nb.lock.waiting import noted
 from hoodie_nb.records.notes import CommitNotes
 from hoodie_nb.records.prepared import Prepared, PreparedRecords, checkpoints_of, quarantined
 from hoodie_nb.records.progress import Checkpoint, ProgressRecords
@@ -188,7 +189,7 @@ class Recovery:
             refused = {folder_of(file) for file in quarantined(self.prepared.all())}
             staged = [entry.name for entry in table.storage.list_folder(STAGED)]
             rows = {self.applies, *row_folders_in_use(staged, table.clock, self.applies)}
-            rows |= staged_while_waiting(table.storage)
+            rows |= noted(table.storage)
             sweep_all(table.storage, staged, keep={*kept, *others, *sealed, *refused, *rows})
 
     def _abandoned(self, kept: Collection[str]) -> list[Instant]:

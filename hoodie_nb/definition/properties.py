@@ -305,12 +305,13 @@ def load_options(storage: Storage) -> WriteOptions:
     Raises InvalidTable if the file is damaged: with fewer commits to retain, say, files would be
     deleted that readers need.
     """
-    if not storage.entry(OPTIONS):
+    entry = storage.entry(OPTIONS)
+    if entry is None:
         return WriteOptions()
     cure = "restore it, or delete it to use the default options"
     where = f"{storage.root}/{OPTIONS}"
     with readable(where, cure, OSError, InvalidConfig):
-        content = read_bytes(storage, OPTIONS)
+        content = read_bytes(storage, OPTIONS) if entry.size_bytes else b""  # a pipe would hang
         checked = b'"crc32"' in content  # else it is of an earlier version, or made by hand
-        found = decode_record(content, where, cure) if checked else dict(json.loads(content))
+        found = decode_record(content, where, cure) if checked else {**json.loads(content)}
         return WriteOptions().updated(found)

@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hoodie_nb.clock import wait_seconds
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
@@ -120,7 +119,7 @@ class MergeInto:
                 "merge: there is no clause: add one, such as when_not_matched_insert()"
             )
         handle = self._handle
-        with writing(handle.storage, wait_seconds(wait)), handle.timeline.listed_once():
+        with writing(handle.storage, wait), handle.timeline.listed_once():
             handle.reload()
             coordinator = settled(handle, self._events)
             intake = Intake(handle.config, handle.schema)

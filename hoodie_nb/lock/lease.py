@@ -1,8 +1,9 @@
 """The lock on an object store: an object renewed for a limited time, its expiry and takeover.
 
 *On disk*: `.hoodie/.hoodie_nb/lock`, JSON: host, process, time, purpose, `lease_s`, and `released`
-once it is. It is created by a PUT that fails if it exists, and replaced by PUTs that fail unless it
-is still the version that was read; it is never deleted.
+once it is, or `kept`: before it has expired, only its process may take it again. It is created by a
+PUT that fails if it exists, and replaced by PUTs that fail unless it is still the version that was
+read; it is never deleted.
 
 *Work flow*: a thread replaces the object three times in a lease, which renews it. The holder may
 change the table only within its lease, less a margin, counted from before the request by a clock
@@ -18,7 +19,8 @@ copy takes three requests: like a new file it is sent in the first half.
 
 **Caveats**: the store cannot check the lease together with a write. A request that is delayed, or a
 process that sleeps between its check and its request, may be late. So after the response for a
-completed file its writer checks the lease again.
+completed file its writer checks the lease again, and after a change in doubt (see `fences`) the
+lease is `kept`.
 """
 
 import json
@@ -35,6 +37,7 @@ from typing import TYPE_CHECKING, cast
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.lock.lock_file import PATH, holder_of, parsed, shown
 from hoodie_nb.lock.process import has_ended, process_identity
+from hoodie_nb.storage.fences import doubted_s
 from hoodie_nb.storage.storage import OURS, Storage
 
 if TYPE_CHECKING:
@@ -47,24 +50,33 @@ _TRIES = 5
 
 
 class Lease:
-    """The table's lock, held until `close`; ConcurrentWriter if another process holds it."""
+    """The lock at `path`, by default the table's, until `close`; ConcurrentWriter if it is held."""
 
     def __init__(
-        self, storage: Storage, purpose: str, register: Callable[["Lease"], None] = lambda _: None
+        self,
+        storage: Storage,
+        purpose: str,
+        register: Callable[["Lease"], None] = lambda _: None,
+        path: str = PATH,
     ) -> None:
+        self._path = path
+        self.lost = False  # another one has replaced it
         self._storage = cast("ObjectStorage", storage)
         self._length_s = self._storage.lease_s
         self.closed = True
-        self._lost = False
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._process = os.getpid()
         process = {"process": process_identity(os.getpid()), "lease_s": self._length_s}
         self._holder = {**holder_of(purpose), **process}
         self._sent_s, self._version = self._take()
-        self.closed = False
-        register(self)
-        threading.Thread(target=self._renew_often, name="table-lease", daemon=True).start()
+        try:
+            self.closed = False
+            register(self)
+            threading.Thread(target=self._renew_often, name="table-lease", daemon=True).start()
+        except BaseException:  # the thread may run already
+            self.close()
+            raise
 
     def __enter__(self) -> "Lease":
         return self
@@ -75,67 +87,44 @@ class Lease:
     def _take(self) -> tuple[float, str]:
         storage = self._storage
         for _ in range(_TRIES):
-            found = storage.read_version(PATH)
+            found = storage.read_version(self._path)
             sent_s = _now_s()
-            if found is not None:
-                self._refuse_if_held(found)
-            made = storage.replace(PATH, self._text(), None if found is None else found.version)
+            left_s = 0 if found is None else left_s_of(storage, found)
+            if found is not None and left_s:
+                raise ConcurrentWriter(
+                    f"{storage.root} is being written by another process "
+                    f"({shown(parsed(found.content)) or 'unknown'}): stop it, or wait until it "
+                    "ends; with wait='10 minutes' a write waits longer; if it was killed, its "
+                    f"lease ends in {left_s} s"
+                )
+            version = None if found is None else found.version
+            made = storage.replace(self._path, self._text(), version)
             if made is not None:
                 return sent_s, made
         raise ConcurrentWriter(
             f"{storage.root} is being locked by several processes at the same time: try again"
         )
 
-    def _text(self, *, released: bool = False) -> bytes:
-        values = {**self._holder, "renewal": uuid.uuid4().hex}
-        return json.dumps({**values, "released": True} if released else values).encode()
-
-    def _refuse_if_held(self, found: "Version") -> None:
-        holder = parsed(found.content)
-        if holder.get("released") or has_ended(holder.get("process")):
-            return
-        length_s = holder.get("lease_s")
-        length_s = length_s if isinstance(length_s, int | float) else self._length_s
-        age_s = (self._store_time() - found.modified).total_seconds()
-        left_s = length_s + _SKEW_S - age_s
-        if left_s > 0:
-            raise ConcurrentWriter(
-                f"{self._storage.root} is being written by another process "
-                f"({shown(holder) or 'unknown'}): stop it, or wait until it ends; a batch write "
-                "waits with wait='90 seconds'; if it was killed, its lease ends in "
-                f"{math.ceil(left_s)} s"
-            )
-
-    def _store_time(self) -> datetime:
-        """Return the time of the store's clock; this machine's could be ahead of it."""
-        self._storage.replace(_CLOCK, self._text(), None)
-        there = self._storage.read_version(_CLOCK)
-        while there is not None:
-            made = self._storage.replace(_CLOCK, self._text(), there.version)
-            there = self._storage.read_version(_CLOCK)
-            if made is not None and there is not None:
-                return there.modified
-        raise ConcurrentWriter(
-            f"{self._storage.root}/{_CLOCK}, which shows the store's time, was deleted while "
-            "it was read: try again"
-        )
+    def _text(self, state: str = "held") -> bytes:
+        return json.dumps({**self._holder, "renewal": uuid.uuid4().hex, state: True}).encode()
 
     def _renew_often(self) -> None:
         while not self._ended.wait(self._length_s / 3 if self._fresh() else self._length_s / 20):
             with suppress(Exception):  # a change of the table checks the lease
-                self._renew()
+                self.renew()
 
     def _fresh(self) -> bool:
         return _now_s() - self._sent_s < self._length_s / 2
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """Renew the lease, or find that it is `lost`; StoreFailed if the store does not answer."""
         with self._lock:
-            if self.closed or self._lost:
+            if self.closed or self.lost:
                 return
             sent_s = _now_s()
-            made = self._storage.replace(PATH, self._text(), self._version)
+            made = self._storage.replace(self._path, self._text(), self._version)
             if made is None:
-                self._lost = True
+                self.lost = True
             else:
                 self._sent_s = sent_s
                 self._version = made
@@ -145,9 +134,9 @@ class Lease:
         age_s = _now_s() - self._sent_s
         limit = 1 / 2 if sure else 5 / 6
         if sure and age_s > self._length_s / 6:
-            self._renew()
+            self.renew()
             age_s = _now_s() - self._sent_s
-        if self._lost or age_s > self._length_s * limit:
+        if self.lost or age_s > self._length_s * limit:
             raise ConcurrentWriter(
                 f"the lease of this process on {self._storage.root} has expired: it could not be "
                 "renewed in time, and another process may be writing, so this one stops; the next "
@@ -162,8 +151,44 @@ class Lease:
         self._ended.set()
         if self._process == os.getpid():
             with self._lock, suppress(Exception):  # else the lease expires
-                if not self._lost:
-                    self._storage.replace(PATH, self._text(released=True), self._version)
+                if not self.lost:
+                    doubted = doubted_s(self._storage.root) < self._length_s
+                    kept = doubted and self._path == PATH  # the life of a job guards no change
+                    text = self._text("kept" if kept else "released")
+                    self._storage.replace(self._path, text, self._version)
+
+
+def left_s_of(storage: Storage, found: "Version") -> int:
+    """Return how many seconds a lease may not be taken, by the store's clock; 0: it is free."""
+    holder = parsed(found.content)
+    process = holder.get("process")
+    kept = holder.get("kept") and process is not None and process == process_identity(os.getpid())
+    if holder.get("released") or kept or has_ended(process):
+        return 0
+    store = cast("ObjectStorage", storage)
+    length_s = holder.get("lease_s")
+    length_s = length_s if isinstance(length_s, int | float) else store.lease_s
+    left_s = length_s + _SKEW_S - (_store_time(store) - found.modified).total_seconds()
+    return math.ceil(min(left_s, 1e9)) if left_s > 0 else 0
+
+
+def _store_time(storage: "ObjectStorage") -> datetime:
+    """Return the time of the store's clock; this machine's could be ahead of it."""
+    storage.replace(_CLOCK, _unique(), None)
+    there = storage.read_version(_CLOCK)
+    while there is not None:
+        made = storage.replace(_CLOCK, _unique(), there.version)
+        there = storage.read_version(_CLOCK)
+        if made is not None and there is not None:
+            return there.modified
+    raise ConcurrentWriter(
+        f"{storage.root}/{_CLOCK}, which shows the store's time, was deleted while "
+        "it was read: try again"
+    )
+
+
+def _unique() -> bytes:
+    return json.dumps({**holder_of("the store's time"), "renewal": uuid.uuid4().hex}).encode()
 
 
 def _now_s() -> float:

@@ -5,8 +5,8 @@ dies for any reason. The file names the holder; it is never deleted. On an objec
 held for a limited time: see `lease`.
 
 A streaming job takes the mutex for each checkpoint; batch calls of the same process wait for the
-mutex and run between checkpoints. Other processes wait a minute, or as `wait=` says. If one does
-(see `waiting`), a job on a local disk releases the lock between two checkpoints, and takes it
+mutex and run between checkpoints. All others wait a minute, or as `wait=` says. If a process does
+(see `waiting` and `store_turns`), a job releases the lock between two checkpoints, and takes it
 again for the next one; else it holds the lock from its start to its end.
 
 While a thread of a job only reads and stages files, it may release the mutex (`paused`), so that
@@ -24,7 +24,6 @@ not know this lock: use one engine at a time.
 """
 
 import contextlib
-import io
 import logging
 import math
 import os
@@ -33,22 +32,23 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import TypeVar
 
 from hoodie_nb.clock import WAIT_S, wait_seconds
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.events import in_any_listener
-from hoodie_nb.lock import waiting
+from hoodie_nb.lock import store_turns, waiting
+from hoodie_nb.lock.forks import LockedFile, forget, refuse_forked, register, without_forks
 from hoodie_nb.lock.lease import Lease
 from hoodie_nb.lock.lock_file import PATH, is_at, lock_file, opened
+from hoodie_nb.lock.store_turns import Life, turns_of
 from hoodie_nb.storage.fences import fence, place_of
 from hoodie_nb.storage.storage import Storage, is_remote
 
 _log = logging.getLogger("hoodie_nb.lock")
 _TRIES = 10
 _POLL_S = 0.05
-LockedFile = io.FileIO | Lease
-Meanwhile = Callable[[Callable[[str], None]], None]  # called with what notes an instant's time
+_Open = TypeVar("_Open", bound=LockedFile | Life)
 
 
 class _Held:
@@ -64,8 +64,9 @@ class _Held:
         self.forked = False  # a child's copy of its parent's hold
         self.thread: int | None = None  # the one that writes
         self._file: weakref.ref[LockedFile] | None = None
-        self._living: weakref.ref[LockedFile] | None = None  # what its job has until it ends
+        self._living: weakref.ref[LockedFile | Life] | None = None  # what its job has until it ends
         self._job = ""
+        self.meanwhile: waiting.Meanwhile | None = None  # what a call does before its turn
 
     @property
     def file(self) -> LockedFile | None:
@@ -77,30 +78,30 @@ class _Held:
         """Return the description of this process's running job; None if there is none."""
         return self._job if _still_open(self._living) else None
 
-    def begin_job(self, job: str, living: LockedFile) -> None:
+    def refuse_second(self) -> None:
+        """Raise ConcurrentWriter if this process has a job."""
+        if self.job is not None:
+            raise ConcurrentWriter(
+                f"{self.root} is written by the job {self.job} of this process: stop that job "
+                "first; only one query may write a table at a time"
+            )
+
+    def begin_job(self, job: str, living: LockedFile | Life) -> None:
         """Note that a job runs until this file is closed."""
         self._job = job
         self._living = weakref.ref(living)
 
-    def take(
-        self,
-        storage: Storage,
-        purpose: str,
-        until: Callable[[], float],
-        meanwhile: Meanwhile | None = None,
-    ) -> LockedFile:
-        """Lock the file; closing it releases it. ConcurrentWriter if it is taken until `until`.
-
-        That may change meanwhile.
-        """
+    def take(self, storage: Storage, purpose: str, until: Callable[[], float]) -> LockedFile:
+        """Lock the file until it is closed; ConcurrentWriter if others have it at `until()`."""
         file = None
         line = contextlib.ExitStack()  # not `with`, whose end an interrupt may prevent
         try:
-            file = self._in_turn(storage, purpose, until, line, meanwhile)
+            file = self._in_turn(storage, purpose, until, line)
             line.close()
             return file
         except BaseException:
             line.close()
+            file = file or self.file  # which it has before this call returns
             if file is not None:
                 file.close()
             raise
@@ -111,22 +112,21 @@ class _Held:
         purpose: str,
         until: Callable[[], float],
         line: contextlib.ExitStack,
-        meanwhile: Meanwhile | None,
     ) -> LockedFile:
         local = not is_remote(storage.root)
-        poll_s = _POLL_S if local else 1.0  # each look is five requests
+        poll_s = _POLL_S if local else 1.0  # each look is up to eight requests
         place = None
+        waits = False
         tries = 0
         while tries < _TRIES:
             is_next = False
             try:
-                if local:
-                    with _without_forks():
-                        waiting.refuse_early(storage, _files.add, place)
+                with without_forks():
+                    turns_of(storage).refuse_early(storage, register, place)
                 is_next = True
                 file = None
                 try:
-                    file = _opened(storage, purpose)
+                    file = self._opened(storage, purpose, there=waits or self.job is not None)
                     if isinstance(file, Lease) or lock_file(file, storage, purpose):
                         self._file = weakref.ref(file)
                         return file
@@ -136,21 +136,32 @@ class _Held:
                     raise
                 file.close()
                 tries += 1
-            except ConcurrentWriter:
+            except ConcurrentWriter as error:
                 if time.monotonic() >= until():
                     raise
                 tries = 0
-                if local and place is None:
-                    _log.info("waits for another process that writes %s", storage.root)
-                    with _without_forks():
-                        place = line.enter_context(waiting.take_place(storage, _files.add))
-                    line.callback(waiting.leave_place, storage, place)
-                    if meanwhile is not None:
+                if not waits:
+                    waits = True
+                    _log.info("waits: %s", error)
+                    with without_forks():
+                        place = turns_of(storage).take_place(storage, register, line)
+                    if local and self.meanwhile is not None:
                         with waiting.awake(place) as note:
-                            meanwhile(note)
+                            self.meanwhile(note)
                         continue
                 time.sleep(poll_s / 5 if local and is_next else poll_s)
         raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
+
+    def _opened(self, storage: Storage, purpose: str, *, there: bool) -> LockedFile:
+        """Open the lock (a file is not locked yet); `there`: the table was, and is not made."""
+        with without_forks():
+            if is_remote(storage.root):
+                return Lease(storage, purpose, self._leased)
+            return opened(storage, register, folders=not there)
+
+    def _leased(self, lease: Lease) -> None:
+        self._file = weakref.ref(lease)  # before anything can interrupt who takes it
+        register(lease)
 
     def wait_until_unused(self, *, ended: bool = False) -> None:
         """Wait until no thread is paused; the caller has the mutex, which is released meanwhile.
@@ -173,7 +184,7 @@ class _Held:
     def check(self, *, new: bool = False) -> None:
         """Raise ConcurrentWriter if the file that this process holds is no longer the lock."""
         if self.forked:
-            _refuse_forked(self.root)
+            refuse_forked(self.root)
         file = self.file
         if isinstance(file, Lease):
             file.check(sure=new)
@@ -190,16 +201,12 @@ class _Held:
             )
 
 
-def _still_open(file: "weakref.ref[LockedFile] | None") -> LockedFile | None:
+def _still_open(file: "weakref.ref[_Open] | None") -> _Open | None:
     found = None if file is None else file()
     return None if found is None or found.closed else found
 
 
 _tables: dict[str, _Held] = {}
-_files: "weakref.WeakSet[LockedFile]" = weakref.WeakSet()
-_guard = threading.RLock()  # held while a file is opened and registered: a fork waits for it
-_forking = threading.local()
-_PATIENCE_S = 1.0  # limit, in case an interrupt left the guard locked
 
 
 def _held(storage: Storage) -> _Held:
@@ -212,31 +219,22 @@ def _held(storage: Storage) -> _Held:
 
 
 @contextmanager
-def _without_forks() -> Iterator[None]:
-    taken = _guard.acquire(timeout=_PATIENCE_S)
-    try:
-        yield
-    finally:
-        if taken:
-            _guard.release()
-
-
-@contextmanager
 def writing(
     storage: Storage,
-    wait_s: float | None = None,
+    wait: float | str | None = None,
     *,
     alone: bool = False,
-    meanwhile: Meanwhile | None = None,
+    meanwhile: waiting.Meanwhile | None = None,
 ) -> Iterator[None]:
-    """Hold the table for one write; ConcurrentWriter if others have it for `wait_s`, or a minute.
+    """Hold the table for one write; ConcurrentWriter if others have it for as long as `wait`.
 
     Beside a job of this process the write waits for its turn, as the job does. `alone`: refused
     while a job of any process runs. `meanwhile` is called once if other processes have the table,
     on a local disk; it may stage files for the instant that it notes.
     """
     held = _held(storage)
-    with held.mutex:
+    end = time.monotonic() + wait_seconds(wait, on_store=is_remote(storage.root))
+    with waiting.OwnTurn(held.mutex, held.root, lambda: not held.job and time.monotonic() >= end):
         if alone and held.job is not None:  # of this process
             raise ConcurrentWriter(f"{held.root} is written by the job {held.job}: stop it first")
         if held.in_use and held.thread != threading.get_ident():
@@ -246,51 +244,45 @@ def writing(
                     "waits for its listeners. Write in another thread"
                 )
             held.wait_until_unused()
-        until = math.inf if held.job is not None else time.monotonic() + wait_seconds(wait_s)
-        with _write(held, storage, until, None if held.job else meanwhile):
-            if alone and not is_remote(storage.root):
-                with _without_forks():
-                    waiting.refuse_living(storage, _files.add)
+        held.meanwhile = None if held.job else meanwhile
+        with _write(held, storage, math.inf if held.job is not None else end):
+            if alone:
+                with without_forks():
+                    turns_of(storage).refuse_living(storage, register)
             yield
 
 
 @contextmanager
-def _write(
-    held: _Held, storage: Storage, until: float, meanwhile: Meanwhile | None = None
-) -> Iterator[None]:
+def _write(held: _Held, storage: Storage, until: float) -> Iterator[None]:
     """Hold the table for one write of this thread, which has the mutex."""
     outer = held.thread
-    held.thread = threading.get_ident()
+    is_inside = held.job is not None or outer is not None  # a job of this process, an outer call
+    has_it = is_inside and held.file is not None
     try:
-        if held.file is not None:  # a job of this process holds it, or an outer call
+        held.thread = threading.get_ident()
+        if has_it:
             yield
             return
-        with held.take(storage, "a batch write", lambda: until, meanwhile):
+        with held.take(storage, "a batch write", lambda: until):
             yield
     finally:
         held.thread = outer
+        if not has_it and held.file is not None:  # `with` was interrupted as it began or ended
+            held.file.close()
 
 
 def in_use(storage: Storage) -> set[str]:
     """Return the names in the staging area that other threads of this process are writing."""
     held = _tables.get(place_of(storage.root))
-    return set() if held is None else {*held.in_use}
-
-
-def staged_while_waiting(storage: Storage) -> set[str]:
-    """Return the instants whose files living writers stage while they wait for their turns."""
-    if is_remote(storage.root):
-        return set()
-    with _without_forks():
-        return {*waiting.noted(storage, _files.add)}
+    return {*held.in_use} if held else set()
 
 
 class JobHold:
     """A streaming job's hold on its table, from its start to `release`.
 
-    With a `checkpoint` folder, and on a local disk, it shares the table: it releases the lock
-    between two writes while another process waits for it. Since then (monotonic seconds, else 0) it
-    is `stale`, until its owner recovers the table in its next turn: the other one may have died.
+    With a `checkpoint` folder it shares the table: between two writes it releases the lock while
+    another process waits for it. Since then (monotonic seconds, else 0) it is `stale`, until its
+    owner recovers the table in its next turn: the other one may have died.
     """
 
     def __init__(
@@ -302,25 +294,25 @@ class JobHold:
         self.stale = 0.0
         self.until = math.inf  # how long it waits for a turn, in monotonic seconds
         until = time.monotonic() + wait_s
-        with self._held.mutex:
-            if self._held.job is not None:
-                raise ConcurrentWriter(
-                    f"{storage.root} is written by the job {self._held.job} of this process: stop "
-                    "that job first; only one query may write a table at a time"
-                )
-            self._file = self._held.take(storage, job, lambda: until)
-            self._living = self._file
-            if not is_remote(storage.root):
-                try:
-                    with _without_forks():
-                        if checkpoint is None:  # others would wait for their turns to its end
-                            waiting.refuse_living(storage, _files.add)
-                        else:
-                            self._living = waiting.living(storage, _files.add, checkpoint)
-                except BaseException:
-                    self._file.close()
-                    raise
-            self._held.begin_job(job, self._living)
+        held = self._held
+        held.refuse_second()
+        store_turns.await_life(storage, checkpoint, until)  # threads of this process may write
+        with waiting.OwnTurn(held.mutex, storage.root, lambda: time.monotonic() >= until):
+            held.refuse_second()
+            self._begin(checkpoint, lambda: until)
+
+    def _begin(self, checkpoint: str | None, until: Callable[[], float]) -> None:
+        held = self._held
+        try:
+            self._file = held.take(self._storage, self._job, until)
+            with without_forks():
+                living = store_turns.life_of(self._storage, register, checkpoint)
+                self._living = living or self._file
+            held.begin_job(self._job, self._living)
+        except BaseException:
+            if held.file is not None:
+                held.file.close()
+            raise
 
     @property
     def _shares(self) -> bool:
@@ -330,11 +322,12 @@ class JobHold:
     def writing(self) -> Iterator[None]:
         """Hold the table for one checkpoint; ConcurrentWriter in a child of the job's process."""
         if self._held.forked:
-            _refuse_forked(self._held.root)
+            refuse_forked(self._held.root)
         with self._held.mutex:
             self._held.changed.wait_for(lambda: not self._held.calls)
             if self._shares and self._held.file is None:
                 self._file = self._held.take(self._storage, self._job, lambda: self.until)
+                store_turns.resume(self._living, self._file)
             with _write(self._held, self._storage, 0.0):
                 yield
         self.give_way()
@@ -345,12 +338,14 @@ class JobHold:
         if not self._shares or self._file.closed or held.forked:
             return
         with held.mutex:
-            with _without_forks():
-                gives = held.thread is None and waiting.is_awaited(self._storage, _files.add)
+            with without_forks():
+                turns = turns_of(self._storage)
+                gives = held.thread is None and turns.is_awaited(self._storage, register)
             if gives:
                 held.wait_until_unused(ended=True)
-                self.stale = time.monotonic()
-                self._file.close()
+                if store_turns.may_pause(self._living, self._file):
+                    self.stale = time.monotonic()
+                    self._file.close()
 
     @contextmanager
     def paused(self, name: str) -> Iterator[None]:
@@ -385,43 +380,20 @@ class JobHold:
         if not self._held.forked:
             with self._held.mutex:
                 self._held.wait_until_unused(ended=True)
-                self._living.close()  # first: who gets the lock next may be the job's next run
-                self._file.close()
-
-
-def _refuse_forked(root: str) -> NoReturn:
-    raise ConcurrentWriter(
-        f"this process was forked from the one that holds the lock of {root}, and cannot use it: "
-        "write in that process, or open the table here after it has released the lock"
-    )
-
-
-def _opened(storage: Storage, purpose: str) -> LockedFile:
-    """Open the lock and register it for forks; a file on a disk is not locked yet."""
-    with _without_forks():
-        if is_remote(storage.root):
-            return Lease(storage, purpose, _files.add)
-        return opened(storage, _files.add)
-
-
-def _before_fork() -> None:
-    _forking.taken = _guard.acquire(timeout=_PATIENCE_S)
-
-
-def _after_fork() -> None:
-    if _forking.taken:
-        _guard.release()
+                try:
+                    self._living.close()  # first: who gets the lock next may be its next run
+                    self._file.close()
+                finally:  # again, if an interrupt came in between
+                    self._living.close()
+                    self._file.close()
 
 
 def _forget() -> None:
-    """In a forked child: close its copies of the files, and invalidate its copies of the holds."""
-    global _guard
-    _guard = threading.RLock()
+    """In a forked child: invalidate its copies of the holds, and close those of the files."""
     for held in _tables.values():
         held.forked = held.file is not None or held.job is not None
-    for file in list(_files):
-        file.close()
+    forget()
     _tables.clear()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget)

@@ -10,8 +10,8 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,11 +25,17 @@ _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def opened(
-    storage: Storage, register: Callable[[io.FileIO], None], path: str = PATH, *, make: bool = True
+    storage: Storage,
+    register: Callable[[io.FileIO], None],
+    path: str = PATH,
+    *,
+    make: bool = True,
+    folders: bool = True,
 ) -> io.FileIO:
     """Open the file of a lock (created if missing) and register it; it is not locked yet.
 
-    Unless to `make`, only to read it; FileNotFoundError if it is missing.
+    Unless to `make`, only to read it; FileNotFoundError if it is missing. Without `folders`, those
+    of a table that is gone are not made again: InvalidTable.
     """
     where, _, name = path.rpartition("/")
     more = _FLAGS | (os.O_CREAT if make else 0)
@@ -40,7 +46,10 @@ def opened(
     file = None
     with (
         permitted(f"{storage.root}/{path}"),
-        folder_beneath(storage.root, where.split("/"), make=make) as folder,
+        _table_there(storage) if make else nullcontext(),
+        folder_beneath(
+            storage.root, where.split("/"), make=make, below=0 if folders else 2
+        ) as folder,
     ):
         try:
             file = io.FileIO(storage.fetch(path), "r+" if make else "r", opener=opener)
@@ -57,6 +66,17 @@ def opened(
                     "locked: delete it"
                 ) from None
             raise
+
+
+@contextmanager
+def _table_there(storage: Storage) -> Iterator[None]:
+    """Turn a FileNotFoundError into InvalidTable: the table has been deleted."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise InvalidTable(
+            f"{storage.root} was deleted meanwhile: create the table again"
+        ) from None
 
 
 def unlinked(storage: Storage, path: str) -> None:

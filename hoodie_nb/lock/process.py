@@ -21,20 +21,28 @@ def machine() -> str | None:
 def process_identity(pid: int) -> list[str] | None:
     """Return what identifies a process of this machine: machine, id, start; None if unknown."""
     here = machine()
-    began = _began(pid)
+    began = _began(_stat(pid))
     return None if here is None or began is None else [here, str(pid), began]
 
 
-def _began(pid: int) -> str | None:
+def _stat(pid: int) -> list[bytes]:
+    """Return what `/proc` tells of a process after its name, [] if nothing."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[19].decode()
-    except (OSError, IndexError):
-        return None
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def _began(stat: list[bytes]) -> str | None:
+    return stat[19].decode() if len(stat) > 19 else None
 
 
 def has_ended(process: object) -> bool:
-    """Whether it is certain that a process has ended: one of this machine that does not exist."""
+    """Whether it is certain that a process has ended: one of this machine that does not exist.
+
+    Or that nobody has waited for yet.
+    """
     if not (isinstance(process, list) and len(process) == 3 and process[0] == machine()):
         return False
     pid = str(process[1])
@@ -46,5 +54,7 @@ def has_ended(process: object) -> bool:
         return True
     except (OSError, OverflowError):  # PermissionError: it is another user's
         pass
-    began = _began(int(pid))  # None if this user may not look at it
-    return began is not None and began != process[2]
+    stat = _stat(int(pid))  # [] if this user may not look at it
+    began = _began(stat)
+    is_zombie = stat[:1] == [b"Z"] and stat[17] in (b"0", b"1")  # its threads have ended, too
+    return is_zombie or (began is not None and began != process[2])

@@ -20,20 +20,58 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from operator import attrgetter
 from typing import NoReturn
 
-from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.errors import ConcurrentWriter, InvalidTable
+from hoodie_nb.lock.forks import register as register_for_forks
+from hoodie_nb.lock.forks import without_forks
 from hoodie_nb.lock.lock_file import is_at, opened, unlinked
-from hoodie_nb.storage.storage import OURS, TURNS, Storage
+from hoodie_nb.storage.storage import OURS, TURNS, Storage, is_remote
 
 Register = Callable[[io.FileIO], None]
+Meanwhile = Callable[[Callable[[str], None]], None]  # called with what notes an instant's time
 _JOB = f"{OURS}/job-"
 ASLEEP_S = 5.0  # a writer that waits looks many times a second
+_POLL_S = 0.05  # a job of this process may begin or end meanwhile
 
 
-def take_place(storage: Storage, register: Register) -> io.FileIO:
-    """Return the locked file of a new place, behind all others; `leave_place` gives it up."""
+class OwnTurn:
+    """Holds the mutex of this process's threads; ConcurrentWriter once `expired` without it.
+
+    An interrupt never leaves it locked: the mutex itself ends the `with` statement.
+    """
+
+    __exit__ = property(attrgetter("_mutex.__exit__"))  # no code of Python, which may not begin
+
+    def __init__(self, mutex: threading.RLock, root: str, expired: Callable[[], bool]) -> None:
+        self._mutex = mutex
+        self._root = root
+        self._expired = expired
+
+    def __enter__(self) -> None:
+        got: list[bool] = []
+        try:
+            while not got:
+                # one step for an interrupt: it has not begun, or `got` says that the mutex is ours
+                got += filter(None, map(self._mutex.acquire, (True,), (_POLL_S,)))
+                if not got and self._expired():
+                    _refuse(
+                        f"{self._root} is being written by another thread of this process: wait "
+                        "until it ends; with wait='10 minutes' a write waits longer"
+                    )
+        except BaseException:
+            if got:
+                self._mutex.release()
+            raise
+
+
+def take_place(storage: Storage, register: Register, line: ExitStack) -> io.FileIO:
+    """Return the locked file of a new place, behind all others; the end of `line` gives it up.
+
+    InvalidTable if somebody has deleted the table.
+    """
     place = None
     try:
         while True:
@@ -41,6 +79,8 @@ def take_place(storage: Storage, register: Register) -> io.FileIO:
             place = _locked(storage, register, path)
             if place is not None:
                 if is_at(place, storage.fetch(path)):
+                    line.enter_context(place)
+                    line.callback(unlinked, storage, path)
                     return place
                 place.close()  # another process took it for that of a dead one
     except BaseException:
@@ -73,20 +113,19 @@ def awake(place: io.FileIO) -> Iterator[Callable[[str], None]]:
         thread.join()
 
 
-def noted(storage: Storage, register: Register) -> Iterator[str]:
-    """Yield the instants whose files are staged by living writers that wait, see `awake`."""
-    for name in storage.file_names(TURNS):
-        path = f"{TURNS}/{name}"
-        with suppress(FileNotFoundError), opened(storage, register, path, make=False) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield os.pread(file.fileno(), 17, 0).decode("ascii", "replace")
-
-
-def leave_place(storage: Storage, place: io.FileIO) -> None:
-    """Delete the file of a place, which its caller then closes."""
-    unlinked(storage, f"{TURNS}/{_name(place)}")
+def noted(storage: Storage) -> set[str]:
+    """Return the instants whose files are staged by living writers that wait, see `awake`."""
+    found = set()
+    with without_forks():
+        for name in [] if is_remote(storage.root) else storage.file_names(TURNS):
+            path = f"{TURNS}/{name}"
+            with (
+                suppress(FileNotFoundError, InvalidTable),
+                opened(storage, register_for_forks, path, make=False) as file,
+            ):
+                if _is_locked(file):
+                    found.add(os.pread(file.fileno(), 17, 0).decode("ascii", "replace"))
+    return found
 
 
 def refuse_early(storage: Storage, register: Register, place: io.FileIO | None) -> None:
@@ -94,10 +133,15 @@ def refuse_early(storage: Storage, register: Register, place: io.FileIO | None) 
     if place is not None:
         os.utime(place.fileno())  # awake
     if is_awaited(storage, register, place):
-        _refuse(
-            f"{storage.root} is being written by another process, and a third one waits for it: "
-            "stop them, or wait; with wait='10 minutes' a write waits longer"
-        )
+        refuse_behind(storage.root)
+
+
+def refuse_behind(root: str) -> NoReturn:
+    """Raise ConcurrentWriter for a writer that came later than others."""
+    _refuse(
+        f"another process waits for {root}, and came before: stop it, or wait; with "
+        "wait='10 minutes' a write waits longer"
+    )
 
 
 def is_awaited(storage: Storage, register: Register, place: io.FileIO | None = None) -> bool:
@@ -120,11 +164,19 @@ def _waits(storage: Storage, register: Register, path: str) -> bool:
             unlinked(storage, path)
     except BlockingIOError:
         return file is not None and abs(time.time() - os.fstat(file.fileno()).st_mtime) < ASLEEP_S
-    except FileNotFoundError:
-        pass  # it has the lock now, or has given up
+    except (FileNotFoundError, InvalidTable):
+        pass  # it has the lock now, or has given up; or this is no place
     finally:
         if file is not None:
             file.close()
+    return False
+
+
+def _is_locked(file: io.FileIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until it is closed
+    except BlockingIOError:
+        return True
     return False
 
 
@@ -163,10 +215,10 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _locked(storage: Storage, register: Register, path: str) -> io.FileIO | None:
-    """Open and lock a file; None if another process has it."""
+    """Open and lock a file; None if another process has it, InvalidTable if the table is gone."""
     file = None
     try:
-        file = opened(storage, register, path)
+        file = opened(storage, register, path, folders=False)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return file
     except BaseException as error:

@@ -1,7 +1,7 @@
 """Who writes a table, who waits for it, who has died: for reports; nothing is locked or changed.
 
 On a local disk the kernel's list of locks tells which files are locked, and by which process. On an
-object store the lock's object names its holder, who may have died.
+object store the objects of `store_turns` name their writers, who may have died.
 
 **Caveats**: `/proc/locks` is Linux's, and has the processes of this machine and container only:
 without it nothing is listed, and those of another container are taken for dead.
@@ -9,12 +9,13 @@ without it nothing is listed, and those of another container are taken for dead.
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from hoodie_nb.lock.lock_file import PATH, parsed, shown
 from hoodie_nb.lock.waiting import jobs
-from hoodie_nb.storage.storage import OURS, TURNS, Storage, is_remote, read_bytes
+from hoodie_nb.storage.storage import TURNS, Storage, is_remote, read_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +55,15 @@ def writers(storage: Storage) -> list[Writer]:
 
 
 def _leased(storage: Storage) -> Iterator[Writer]:
-    if "lock" in storage.file_names(OURS):
-        holder = parsed(read_bytes(storage, PATH))
-        if holder and not holder.get("released"):
-            process = holder.get("pid")
-            what = f"{shown(holder)}; its lease is {holder.get('lease_s', '?')} s"
-            yield Writer("writes the table, or has died", process, what)
+    roles = {path: "runs a stream into the table" for path in jobs(storage)}
+    roles |= {f"{TURNS}/{name}": "waits" for name in storage.file_names(TURNS)}
+    for path, role in ({PATH: "writes the table"} | roles).items():
+        with suppress(FileNotFoundError):
+            holder = parsed(read_bytes(storage, path))
+            if holder and not holder.get("released"):
+                lease_s = holder.get("lease_s", "?")
+                what = shown(holder) + ("" if role == "waits" else f"; its lease is {lease_s} s")
+                yield Writer(f"{role}, or has died", holder.get("pid"), what)
 
 
 def _holder(storage: Storage) -> str:

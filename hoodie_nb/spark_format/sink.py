@@ -30,7 +30,6 @@ from pyspark.sql import datasource as spark_api
 from hoodie_nb import failpoints
 from hoodie_nb.api.definition import check_global
 from hoodie_nb.buckets.plan import SealPlan
-from hoodie_nb.clock import wait_seconds
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.errors import ConcurrentWriter, WriteFailed
@@ -189,9 +188,8 @@ def keys_of(config: TableConfig) -> str:
 @contextlib.contextmanager
 def locked(storage: Storage, options: SinkOptions) -> Iterator[None]:
     """Hold the table for a commit; ConcurrentWriter, with what it means here, if it is taken."""
-    wait_s = wait_seconds(options.wait)
     try:
-        with writing(storage, wait_s):
+        with writing(storage, options.wait):
             yield
     except ConcurrentWriter as error:
         raise ConcurrentWriter(

@@ -30,18 +30,21 @@ Place = tuple[int, str]  # an open folder and a name in it
 
 
 @contextmanager
-def folder_beneath(root: str, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
+def folder_beneath(
+    root: str, parts: Sequence[str], *, make: bool = False, below: int = 0
+) -> Iterator[int]:
     """Open a folder of the table without following links; InvalidTable if there is a link.
 
-    Yields its descriptor; `make` creates missing folders.
+    Yields its descriptor; `make` creates missing folders, but not the root and the first `below`
+    parts.
     """
-    if make:
+    if make and not below:
         os.makedirs(root, exist_ok=True)
     folder = os.open(root, _FOLDER)
     try:
         for depth, part in enumerate(parts):
             try:
-                inner = _opened(folder, part, make)
+                inner = _opened(folder, part, make and depth >= below)
             except OSError as error:
                 if error.errno in (errno.ELOOP, errno.ENOTDIR) and is_link((folder, part)):
                     raise link_refused(root, "/".join(parts[: depth + 1])) from None

@@ -1,9 +1,12 @@
 """Before each change of a table's files: does this process still hold the lock?
 
-The lock registers one; every storage asks it before each change.
+The lock registers a fence; every storage asks it before each change. A change that is in doubt may
+arrive later: it keeps the lock from others, see `lease`.
 """
 
+import math
 import os
+import time
 from typing import Protocol
 
 from hoodie_nb.storage.storage import is_remote
@@ -17,6 +20,7 @@ class Fence(Protocol):
 
 
 _fences: dict[str, Fence] = {}
+_doubts: dict[str, float] = {}  # monotonic seconds
 
 
 def place_of(root: str) -> str:
@@ -34,3 +38,13 @@ def check_fence(place: str, *, new: bool = False) -> None:
     check = _fences.get(place)
     if check is not None:
         check(new=new)
+
+
+def doubt(place: str) -> None:
+    """Note that a change of the table at that place has failed late: it may arrive even later."""
+    _doubts[place] = time.monotonic()
+
+
+def doubted_s(place: str) -> float:
+    """Return the seconds since the last change of this process that is in doubt."""
+    return time.monotonic() - _doubts.get(place, -math.inf)

@@ -129,6 +129,13 @@ def reason_of(error: Exception) -> str:
     return f"{found[0]} error" if found else type(error).__name__
 
 
+def is_answer(error: BaseException) -> bool:
+    """Whether a failed request was answered, so that the store does not receive it later."""
+    if isinstance(error, of.GenericError | of.JoinError):  # a gateway sends 500, 502 and 504
+        return reason_of(error) in (f"status {number}" for number in (401, 403, 429, 503))
+    return isinstance(error, of.BaseError | FileNotFoundError)
+
+
 def repeated(attempt: Callable[[], Any], where: str, tries: int, server: str) -> Any:  # noqa: ANN401
     """Return what `attempt` returns; repeat it if the store or the network failed."""
     use_client()

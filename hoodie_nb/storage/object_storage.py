@@ -19,6 +19,7 @@ have no name but take up space. Tried on S3 only.
 """
 
 import errno
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -30,7 +31,7 @@ import obstore
 from obstore import exceptions as of
 
 from hoodie_nb.errors import InvalidTable
-from hoodie_nb.storage.fences import check_fence
+from hoodie_nb.storage.fences import check_fence, doubt
 from hoodie_nb.storage.local_copies import local_copies
 from hoodie_nb.storage.object_file import ObjectFile
 from hoodie_nb.storage.object_requests import (
@@ -42,6 +43,7 @@ from hoodie_nb.storage.object_requests import (
     download,
     entry_of,
     first_below,
+    is_answer,
     object_root,
     repeated,
     server_of,
@@ -53,6 +55,7 @@ _TRIES = 4
 _CHANGES = 10
 _PART_BYTES = 8 << 20
 _MARK = "hoodienbwriter"
+_DOUBT_S = 1.0
 
 
 class ObjectStorage:
@@ -109,7 +112,13 @@ class ObjectStorage:
 
         def attempt() -> Any:  # noqa: ANN401
             check_fence(self.root, new=new)
-            return call(store, path, *args, **options)
+            began = time.monotonic()
+            try:
+                return call(store, path, *args, **options)
+            except BaseException as error:
+                if time.monotonic() - began > _DOUBT_S and not is_answer(error):
+                    doubt(self.root)
+                raise
 
         where = f"{self.root}/{path}"
         return repeated(attempt, where, _CHANGES if timely else _TRIES, self._server)
@@ -288,6 +297,14 @@ class ObjectStorage:
             return cast(Version, self._ask(versioned, self._key(path)))
         except FileNotFoundError:
             return None
+
+    def mark(self, path: str, content: bytes | None) -> None:
+        """Put an object, whoever has the lock; without content, delete it."""
+        key = self._key(path)
+        if content is None:
+            self._ask(delete, "", [key], store=self._timely)
+        else:
+            self._ask(obstore.put, key, content, store=self._timely, use_multipart=False)
 
     def replace(self, path: str, content: bytes, version: str | None) -> str | None:
         """Replace that version of an object (None: create it); None if another one is there.

@@ -97,10 +97,11 @@ class WatchedQuery:
         done = self.batches.folder.last()  # sealed checkpoints do not wait for another batch
         self.last = _LastBatch(-1 if done is None else done.batch_id)
         self.error: BaseException | None = None
+        keeps = settings.index == "state"  # the lock
         self.hold = JobHold(
             table.storage,
-            f"writing from checkpoint {settings.checkpoint}",
-            checkpoint=None if settings.index == "state" else settings.checkpoint,
+            f"writing {'to its end ' if keeps else ''}from checkpoint {settings.checkpoint}",
+            checkpoint=None if keeps else settings.checkpoint,
             wait_s=settings.wait_s,
         )
         undo.callback(self.hold.release)

@@ -24,6 +24,7 @@ class FaultyObjects(FaultyStorage):
         self.inner = ObjectStorage(root, options)  # type: ignore[assignment]
         self.root, self.lease_s = root, 60.0
         self.read_version, self.replace = self.inner.read_version, self.inner.replace
+        self.mark = self.inner.mark
 
     def _tear(self, content: bytes) -> None:
         """Do nothing: no half of an object is ever visible."""

@@ -9,6 +9,8 @@ more: that batch may be in the table, too.
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import sys
 from pathlib import Path
@@ -63,6 +65,12 @@ def deletable(rows: list[Row]) -> list[Row]:
     return [{**row, "_hoodie_is_deleted": number > 0} for number, row in enumerate(rows)]
 
 
+def store() -> dict[str, str] | None:
+    """Return the options of the table's store, which a trial has put into the environment."""
+    found: dict[str, str] | None = json.loads(os.environ.get("STORE", "null"))
+    return found
+
+
 def acknowledged(log: Path) -> dict[str, str]:
     """Return the instants of the batches that a process has logged, by name, in their order."""
     lines = log.read_text().splitlines() if log.exists() else []
@@ -71,7 +79,7 @@ def acknowledged(log: Path) -> dict[str, str]:
 
 def main(root: str, log: str, name: str, count: str) -> None:
     """Write batches, and log each of them."""
-    table = Table.open(root)
+    table = Table.open(root, storage_options=store())
     known = acknowledged(Path(log))
     last = max((int(n.partition("-")[2]) for n in known), default=-2)
     with open(log, "a") as acks:

@@ -11,6 +11,8 @@ import json
 import sys
 from pathlib import Path
 
+from writers.batch_loop import store
+
 import hoodie_nb as hn
 
 COLUMNS = "id string, p string, ts long, v string, _hoodie_is_deleted boolean"
@@ -22,7 +24,7 @@ def main(root: str, files: str, folder: str, *options: str) -> None:
     stream = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).json(files)
     job = hn.write_stream(
         stream,
-        hn.Table.open(root),
+        hn.Table.open(root, storage_options=store()),
         checkpoint=folder,
         wait="100 seconds",
         **({"trigger": "available_now"} | dict(option.split("=") for option in options)),

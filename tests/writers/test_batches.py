@@ -20,6 +20,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 from core.tables import canonical, hudi_rows, without_meta
+from test_object_faults import in_hudi_rs
 from writers.batch_loop import MARKS, SCHEMA, acknowledged, model
 
 from hoodie_nb import Table
@@ -34,11 +35,17 @@ DEATHS = {
 
 
 @contextmanager
-def writer(root: Path, name: str, count: int, armed: str = "") -> Iterator[subprocess.Popen[str]]:
-    """Start a process that writes `count` batches; its output has a line for each of them."""
+def writer(
+    root: Path, name: str, count: int, armed: str = "", *, address: str = ""
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a process that writes `count` batches; its output has a line for each of them.
+
+    With an `address` the table is there, and `root` is the name of the trial.
+    """
     paths = os.pathsep.join((str(TESTS.parent), str(TESTS)))
     env = os.environ | {"PYTHONPATH": paths, "HOODIE_NB_FAILPOINTS": armed}
-    command = [sys.executable, str(LOOP), str(root), str(log(root, name)), name, str(count)]
+    table = address or str(root)
+    command = [sys.executable, str(LOOP), table, str(log(root, name)), name, str(count)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
         try:
             yield process
@@ -57,13 +64,20 @@ def make(root: Path, version: int, table_type: str) -> Table:
     return Table.create(root, schema=SCHEMA, table_version=version, table_type=table_type, **keys)
 
 
-def check(root: Path, deaths: int, streamed: Iterable[str] = ()) -> list[str]:
+def check(
+    root: Path,
+    deaths: int,
+    streamed: Iterable[str] = (),
+    *,
+    address: str = "",
+    options: dict[str, str] | None = None,
+) -> list[str]:
     """Compare the table with the batches in the order of their commits; return their names.
 
     Of each process that was killed one batch may be in the table without an acknowledgement; those
     that were `streamed` must be.
     """
-    table = Table.open(root)
+    table = Table.open(address or root, storage_options=options)
     found = table.to_arrow()
     marks = found.filter(pc.starts_with(found["p"], MARKS))
     instants = dict(zip(marks["id"].to_pylist(), marks[COMMIT_TIME].to_pylist(), strict=True))
@@ -76,7 +90,7 @@ def check(root: Path, deaths: int, streamed: Iterable[str] = ()) -> list[str]:
     names = sorted(instants, key=lambda name: (instants[name], name))
     wanted = canonical(model(names).values())
     assert without_meta(found) == wanted
-    assert hudi_rows(root) == wanted
+    assert (without_meta(in_hudi_rs(address, options)) if options else hudi_rows(root)) == wanted
     found = table.fsck()
     assert found == [], found
     return names

@@ -34,14 +34,18 @@ def add_file(folder: Path, name: str) -> None:
 
 @contextmanager
 def starting(
-    root: Path, name: str, armed: str = "", *options: str
+    root: Path, name: str, armed: str = "", *options: str, address: str = ""
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start the stream of a folder of files in another process, with armed failpoints."""
     env = os.environ | {
         "PYTHONPATH": os.pathsep.join((str(TESTS.parent), str(TESTS))),
         "HOODIE_NB_FAILPOINTS": armed,
     }
-    places = (str(root), str(root.with_name(name)), str(root.with_name(f"{name}-checkpoints")))
+    places = (
+        address or str(root),
+        str(root.with_name(name)),
+        str(root.with_name(f"{name}-checkpoints")),
+    )
     command = [sys.executable, str(TESTS / "writers/stream_loop.py"), *places, *options]
     with subprocess.Popen(command, env=env, start_new_session=True) as process:
         try:

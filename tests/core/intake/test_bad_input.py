@@ -7,6 +7,8 @@ import json
 import os
 import re
 import zlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,9 @@ from tables import hudi_rows, tree, without_meta
 
 from hoodie_nb import Table, write_stream
 from hoodie_nb.definition.keys import NULL_PARTITION
+from hoodie_nb.definition.properties import load_options
 from hoodie_nb.errors import HoodieError, InvalidConfig, InvalidInput, InvalidTable
+from hoodie_nb.storage.local_storage import LocalStorage
 from hoodie_nb.types.schema import META_COLUMNS
 
 SCHEMA = pa.schema(
@@ -549,7 +553,10 @@ def test_a_folder_with_broken_properties_is_not_a_table(table: Table, content: b
 
 @pytest.mark.parametrize(
     "content",
-    [b'{"write', b"\xff", b"[1]", b'{"write.batch.sise": 1}', b'{"write.batch.size": {}}'],
+    [
+        *(b"", b'{"write', b"\xff", b"[]", b"[1]", b'""', b"null"),
+        *(b'{"write.batch.sise": 1}', b'{"write.batch.size": {}}'),
+    ],
 )
 def test_broken_options_stop_writers_only(table: Table, content: bytes) -> None:
     """A damaged options file is an error for writers that names it; readers do not need it."""
@@ -559,6 +566,22 @@ def test_broken_options_stop_writers_only(table: Table, content: bytes) -> None:
     assert again.to_arrow().equals(before)
     with pytest.raises(InvalidTable, match=r"options\.json.*delete it"):
         again.upsert(before.drop_columns(META_COLUMNS))
+
+
+def test_a_pipe_in_place_of_the_options_stops_writers(table: Table) -> None:
+    """It is refused as a damaged file is; nobody waits for what it may say."""
+    path = Path(table.path, ".hoodie/.hoodie_nb/options.json")
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    with ThreadPoolExecutor(1) as threads:
+        refused = threads.submit(load_options, LocalStorage(table.path))
+        try:
+            error = refused.exception(timeout=20)
+        finally:
+            with suppress(OSError):  # nobody reads it
+                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+    assert isinstance(error, InvalidTable)
+    assert "options.json cannot be read" in str(error)
 
 
 def test_other_folders_are_neither_opened_nor_overwritten(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from hoodie_nb.errors import InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.local.ahead import Ahead, Luck
-from hoodie_nb.lock import lock, waiting
+from hoodie_nb.lock import waiting
+from hoodie_nb.lock.forks import register
 from hoodie_nb.lock.lock import writing
 from hoodie_nb.storage.storage import STAGED, TURNS, Storage
 
@@ -57,9 +58,9 @@ def behind(root: Path) -> Table:
 @contextmanager
 def place(storage: Storage) -> Iterator[Callable[[str], None]]:
     """Take a place in the line; yield what notes the instant whose files are staged."""
-    with waiting.take_place(storage, lock._files.add) as file, waiting.awake(file) as note:
-        yield note
-        waiting.leave_place(storage, file)
+    with contextlib.ExitStack() as line:
+        taken = waiting.take_place(storage, register, line)
+        yield line.enter_context(waiting.awake(taken))
 
 
 def after(
@@ -293,7 +294,7 @@ def test_a_place_stays_awake_while_its_writer_works(tmp_path: Path, monkeypatch:
         until = time.monotonic() + 60
         for _ in range(3):
             os.utime(root / TURNS / name, (0, 0))
-            while not waiting.is_awaited(storage, lock._files.add):
+            while not waiting.is_awaited(storage, register):
                 assert time.monotonic() < until
 
 

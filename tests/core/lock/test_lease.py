@@ -61,7 +61,7 @@ def as_of_another_machine(storage: ObjectStorage) -> None:
 
 def test_a_lock_that_is_held_is_refused_with_its_holder(place: Place) -> None:
     """The error names host, process, purpose and the end of the lease; afterwards it is free."""
-    named = rf"a test, process {os.getpid()}, on .*since .*wait='90 seconds'.*ends in \d+ s"
+    named = rf"a test, process {os.getpid()}, on .*since .*wait='10 minutes'.*ends in \d+ s"
     with Lease(place.storage(), "a test"), pytest.raises(ConcurrentWriter, match=named):
         Lease(place.storage(), "another")
     with Lease(place.storage(), "another"):
@@ -103,7 +103,7 @@ def test_a_lease_of_another_machine_is_taken_only_when_it_has_expired(place: Pla
     expired = {**json.loads(found.content), "lease_s": -3}
     place.storage().replace(PATH, json.dumps(expired).encode(), found.version)
     with Lease(place.storage(), "the second"):
-        first._renew()
+        first.renew()
         with pytest.raises(ConcurrentWriter, match=r"lease of this process .* has expired"):
             first.check()
         first.close()  # which does not release the lease of the second
@@ -173,7 +173,7 @@ def test_a_lock_that_lost_an_answer_is_held(s3_server: S3Server) -> None:
         with Lease(place.storage(), "a test") as lease:
             again = _once(lambda method, path: method == "PUT" and path.endswith("/lock"))
             proxy.fails = lambda _, method, path: "503 after" if again(method, path) else None
-            lease._renew()
+            lease.renew()
             lease.check(sure=True)
         assert len(proxy.fired) == 2
         assert holder(place.storage())["released"]

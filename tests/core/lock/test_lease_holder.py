@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,38 @@ def test_a_process_that_may_not_be_looked_at_lives() -> None:
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("needs the rights to mount /proc")
     assert found.stdout == "False\n"
+
+
+def test_a_process_that_nobody_has_waited_for_has_ended() -> None:
+    """It is a zombie until its parent asks how it ended; a Jupyter kernel may never do so."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    identity = process_identity(child.pid)
+    assert identity is not None and not has_ended(identity)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
+    try:
+        assert has_ended(identity)
+    finally:
+        child.communicate()
+
+
+_THREADS = """
+import ctypes, sys, threading
+threading.Thread(target=lambda: (print("lives", flush=True), sys.stdin.read())).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_may_live() -> None:
+    """The kernel calls it a zombie, too, while its other threads write."""
+    command = [sys.executable, "-c", _THREADS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stdout.readline() == b"lives\n"
+        while b") Z" not in Path(f"/proc/{child.pid}/stat").read_bytes():
+            assert child.poll() is None
+        identity = process_identity(child.pid)
+        assert identity is not None and not has_ended(identity)
+        child.kill()
 
 
 def test_only_an_unknown_id_or_another_start_is_an_end() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import signal
 import socket
@@ -11,10 +12,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,14 +24,15 @@ from lives import live, make, opened
 
 from hoodie_nb import Table
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
-from hoodie_nb.lock import lock
-from hoodie_nb.lock.lock import JobHold, LockedFile, writing
+from hoodie_nb.lock import forks
+from hoodie_nb.lock.forks import LockedFile
+from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.lock.waiting import is_awaited
 from hoodie_nb.storage.local_storage import LocalStorage
 
 OTHER = """
 import sys
-from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.errors import HoodieError
 from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.storage.local_storage import LocalStorage
 storage = LocalStorage(sys.argv[1])
@@ -37,7 +40,7 @@ try:
     with {how}:
         print("has it", flush=True)
         sys.stdin.readline()
-except ConcurrentWriter as error:
+except HoodieError as error:
     print(error, flush=True)
 """
 WRITES = "writing(storage)"  # waits a minute
@@ -90,7 +93,7 @@ def test_nobody_overtakes_a_process_that_waits(storage: LocalStorage) -> None:
         process = waiting(storage)
         other = process.__enter__()
     for _ in range(3):
-        refused = pytest.raises(ConcurrentWriter, match="is being written by another process")
+        refused = pytest.raises(ConcurrentWriter, match=r"another process waits .* came before")
         with refused, writing(storage):
             pass
     assert answer(other) == "has it"
@@ -174,12 +177,131 @@ def test_the_dead_place_of_another_user_delays_nobody() -> None:
         assert places(storage) == [place.name]
 
 
-def test_a_socket_instead_of_a_place_is_named(storage: LocalStorage) -> None:
-    """Whoever put it there must delete it."""
+def test_what_is_no_file_is_passed_over_in_the_line(storage: LocalStorage) -> None:
+    """A socket or pipe that somebody put there delays nobody."""
     with contextlib.chdir(dead_place(storage).parent), socket.socket(socket.AF_UNIX) as planted:
         planted.bind("00000000000000000000-1")
-        with pytest.raises(InvalidTable, match="pipe or socket"), writing(storage, 0):
+        os.mkfifo("00000000000000000000-2")
+        os.mkdir("00000000000000000000-3")
+        with writing(storage, 0):
             pass
+
+
+@pytest.mark.parametrize(
+    ("age_s", "is_passed"), [(0, False), (4, False), (6, True), (-4, False), (-6, True)]
+)
+def test_a_place_delays_nobody_after_five_seconds(
+    storage: LocalStorage, age_s: int, is_passed: bool
+) -> None:
+    """Also one whose time is in the future: the clock has been put back since."""
+    path = dead_place(storage)
+    with path.open("rb") as stopped:
+        fcntl.flock(stopped, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.utime(path, (0, time.time() - age_s))
+        assert is_awaited(storage, lambda _: None) != is_passed
+
+
+def write(storage: LocalStorage, wait_s: float) -> None:
+    """Hold the table for a moment."""
+    with writing(storage, wait_s):
+        pass
+
+
+def run_job(storage: LocalStorage, wait_s: float) -> None:
+    """Run a job for a moment."""
+    JobHold(storage, "b", checkpoint="/b", wait_s=wait_s).release()
+
+
+@contextmanager
+def locked_elsewhere(storage: LocalStorage) -> Iterator[None]:
+    """Hold the lock as another process would."""
+    with Path(storage.root, ".hoodie/.hoodie_nb/lock").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+@pytest.mark.parametrize("holder", [writing, locked_elsewhere])
+@pytest.mark.parametrize("act", [write, run_job])
+def test_a_wait_has_its_length_whatever_the_clock_does(
+    storage: LocalStorage,
+    act: Callable[[LocalStorage, float], None],
+    holder: Callable[[LocalStorage], AbstractContextManager[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For a thread of this process and for another process; each look at the clock is a jump."""
+    jumps = itertools.count(int(time.time()), 3600)
+    with ThreadPoolExecutor(1) as threads, holder(storage):
+        monkeypatch.setattr(time, "time", lambda: float(next(jumps)))
+        began = time.monotonic()
+        refused = threads.submit(act, storage, 0.3).exception(timeout=30)
+        assert time.monotonic() - began >= 0.3
+    who = "thread of this process" if holder is writing else "process"
+    assert isinstance(refused, ConcurrentWriter)
+    assert f"is being written by another {who}" in str(refused)
+    act(storage, 0)
+
+
+def test_a_thread_that_waits_first_for_its_process_has_one_limit(storage: LocalStorage) -> None:
+    """What it has waited for another thread counts when it then waits for another process."""
+    with ThreadPoolExecutor(1) as threads, locked_elsewhere(storage):
+        began = time.monotonic()
+        first = threads.submit(write, storage, 1.5)
+        while not places(storage):
+            assert not first.done()
+        with pytest.raises(ConcurrentWriter, match="by another process"):
+            write(storage, 2)
+        assert time.monotonic() - began < 3.3  # not 1.5 and 2 s
+        assert isinstance(first.exception(), ConcurrentWriter)
+
+
+def test_a_batch_write_beside_a_job_of_its_process_waits_for_its_turn(
+    storage: LocalStorage,
+) -> None:
+    """However long the job's checkpoint takes."""
+    hold = JobHold(storage, "a", checkpoint="/a")
+    with ThreadPoolExecutor(1) as threads:
+        with hold.writing():
+            waits = threads.submit(write, storage, 0)
+            with pytest.raises(TimeoutError):
+                waits.result(0.2)
+        waits.result(30)
+    hold.release()
+
+
+def test_who_waits_logs_for_whom(storage: LocalStorage, caplog: pytest.LogCaptureFixture) -> None:
+    """At once, also if it then waits: a job with state keeps the lock to its end."""
+    hold = JobHold(storage, "writing to its end from checkpoint /a")
+    caplog.set_level("INFO", "hoodie_nb.lock")
+    with ExitStack() as stack:
+        copy = os.dup(hold._file.fileno())  # as if the job were another process's
+        stack.callback(os.close, copy)
+        hold.release()
+        with pytest.raises(ConcurrentWriter):
+            write(storage, 0.02)
+    assert [("writing to its end" in each.message) for each in caplog.records] == [True]
+
+
+def test_a_process_that_waits_does_not_make_a_deleted_table_again(storage: LocalStorage) -> None:
+    """It says that the table is gone."""
+    root = Path(storage.root)
+    with writing(storage), waiting(storage) as other:
+        root.rename(root.with_name("deleted"))  # at once: it looks a hundred times a second
+        assert "was deleted meanwhile" in other.communicate()[0]
+    assert not root.exists()
+
+
+def test_a_job_between_turns_does_not_make_a_deleted_table_again(storage: LocalStorage) -> None:
+    """Its next turn fails."""
+    root = Path(storage.root)
+    hold = JobHold(storage, "a", checkpoint="/a")
+    with waiting(storage) as other:
+        hold.give_way()
+        assert answer(other) == "has it"
+    root.rename(root.with_name("deleted"))
+    with pytest.raises(InvalidTable, match="was deleted meanwhile"), hold.writing():
+        pass
+    assert not root.exists()
+    hold.release()
 
 
 @pytest.mark.parametrize("idle", [False, True])
@@ -299,7 +421,7 @@ def test_a_fork_waits_while_a_job_looks_who_waits(
     with waiting(storage):
         pass
     assert places(storage)  # of a dead process: it is locked for a moment
-    monkeypatch.setattr(lock, "_files", Slow())
+    monkeypatch.setattr(forks, "_files", Slow())
     with ThreadPoolExecutor(1) as threads:
         looking = threads.submit(hold.give_way)
         opened_it.wait()

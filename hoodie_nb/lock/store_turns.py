@@ -1,0 +1,298 @@
+"""Turns on an object store: the line of those that wait for the lease, and the lives of jobs.
+
+*On disk*, in `.hoodie/.hoodie_nb`:
+
+| object | what |
+| --- | --- |
+| `turns/<number>-<random>` | a writer that waits, replaced with each look: its place in the line |
+| `job-<hash>` | a job that has given way, by the id of its query: a lease of its own |
+
+*Semantics*: the functions of `waiting`. The line is for fairness only; the lease decides who may
+write. A place that has not changed for `ASLEEP_S` while this process looked is passed over, so no
+clocks are compared. Who does not wait looks seldom, unless it has met others.
+"""
+
+import hashlib
+import io
+import json
+import logging
+import math
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+from hoodie_nb.errors import ConcurrentWriter, HoodieError
+from hoodie_nb.lock import waiting
+from hoodie_nb.lock.forks import LockedFile
+from hoodie_nb.lock.lease import Lease, left_s_of
+from hoodie_nb.lock.lock_file import holder_of, parsed, shown
+from hoodie_nb.storage.fences import doubted_s
+from hoodie_nb.storage.storage import OURS, TURNS, Storage, is_remote
+
+if TYPE_CHECKING:
+    from hoodie_nb.storage.object_requests import Version
+    from hoodie_nb.storage.object_storage import ObjectStorage
+
+_log = logging.getLogger("hoodie_nb.lock")
+Register = Callable[[Lease], None]
+ASLEEP_S = 10.0  # a writer that waits looks each second
+_PAUSE_S = 1.0
+
+
+class _Line:
+    """What this process has seen of a table's line; all times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, tuple[object, float]] = {}  # state, and since when it has that
+        self.looked_s = -math.inf
+        self.met_s = -math.inf
+
+
+_lines: dict[str, _Line] = {}
+
+
+def turns_of(storage: Storage) -> ModuleType:
+    """Return the functions of this module, or on a disk those of `waiting`."""
+    return sys.modules[__name__] if is_remote(storage.root) else waiting
+
+
+def life_of(storage: Storage, register: Any, checkpoint: str | None) -> "io.FileIO | Life | None":  # noqa: ANN401
+    """Return the life of a job; ConcurrentWriter if another run of its checkpoint folder lives.
+
+    None without a folder, for a job that keeps the lock: it is refused while any other one lives,
+    which would wait for its turn to the end.
+    """
+    if checkpoint is None:
+        turns_of(storage).refuse_living(storage, register)
+        return None
+    life: io.FileIO | Life = turns_of(storage).living(storage, register, checkpoint)
+    return life
+
+
+def take_place(storage: Storage, register: Register, line: ExitStack) -> str:
+    """Return the name of a new place, behind all others; the end of `line` gives it up."""
+    _line(storage).met_s = time.monotonic()
+    numbers = [name.partition("-")[0] for name in storage.file_names(TURNS)]
+    last = max((int(number) for number in numbers if number.isdecimal()), default=0)
+    place = f"{last + 1:012d}-{uuid.uuid4().hex[:16]}"
+    line.callback(_delete, storage, place)
+    _mark(storage, place)
+    return place
+
+
+def refuse_early(storage: Storage, register: Register, place: str | None) -> None:
+    """Raise ConcurrentWriter if a writer waits that came before the one with this place."""
+    if place is not None:
+        _mark(storage, place)
+    elif not _is_due(storage, 0.0):
+        return
+    if _is_awaited(storage, place):
+        waiting.refuse_behind(storage.root)
+
+
+def is_awaited(storage: Storage, register: Register) -> bool:
+    """Whether another process is known to wait for the lock, and a job may give way."""
+    with suppress(HoodieError):
+        return not in_doubt(storage) and _is_due(storage, _PAUSE_S) and _is_awaited(storage, None)
+    return False
+
+
+def in_doubt(storage: Storage) -> bool:
+    """Whether a change of this process may arrive later: it got no answer within a lease."""
+    return doubted_s(storage.root) < cast("ObjectStorage", storage).lease_s
+
+
+def _line(storage: Storage) -> _Line:
+    return _lines.setdefault(storage.root, _Line())
+
+
+def _is_due(storage: Storage, pause_s: float) -> bool:
+    """Whether to look: after a third of a lease, or after `pause_s` if others were met lately."""
+    line = _line(storage)
+    lease_s = cast("ObjectStorage", storage).lease_s
+    now = time.monotonic()
+    return now - line.looked_s >= (pause_s if now - line.met_s < lease_s else lease_s / 3)
+
+
+def _is_awaited(storage: Storage, place: str | None) -> bool:
+    line = _line(storage)
+    now = time.monotonic()
+    line.looked_s = now
+    before = line.places
+    line.places = {}
+    awaited = False
+    for entry in storage.list_folder(TURNS):
+        state = entry.version, entry.modified_ms
+        known, since = before.get(entry.name, (None, now))
+        line.places[entry.name] = state, since if state == known else now
+        if entry.name == place:
+            continue
+        if state == known and now - since > ASLEEP_S:
+            _delete(storage, entry.name)  # it has died; or it puts its place again
+        else:
+            line.met_s = now
+            awaited |= place is None or entry.name < place
+    return awaited
+
+
+def _mark(storage: Storage, place: str) -> None:
+    content = json.dumps({**holder_of("waits for its turn"), "look": uuid.uuid4().hex})
+    cast("ObjectStorage", storage).mark(f"{TURNS}/{place}", content.encode())
+
+
+def _delete(storage: Storage, place: str) -> None:
+    with suppress(HoodieError):  # else it is passed over
+        cast("ObjectStorage", storage).mark(f"{TURNS}/{place}", None)
+
+
+class Life:
+    """A job's life, until `close`; others see it from the first time that it gives way."""
+
+    def __init__(self, storage: Storage, register: Register, checkpoint: str) -> None:
+        self._storage = storage
+        self._register = register
+        self._checkpoint = checkpoint
+        self._lease: Lease | None = None
+        self._says = True  # why it keeps the table, if it does
+        self.closed = False
+
+    def begin(self, lock: Lease) -> bool:
+        """Whether others see this life from now on, and no change of this job may be late."""
+        path = _path(self._checkpoint)
+        if path is None or in_doubt(self._storage):
+            return False
+        try:
+            self._begin(lock, path)
+            self._says = True
+        except HoodieError as error:
+            _line(self._storage).met_s = -math.inf  # it looks again after a third of a lease
+            if self._says:
+                _log.warning("%s keeps the table while others wait: %s", self._name, error)
+            self._says = False
+        return self._says
+
+    @property
+    def _name(self) -> str:
+        return f"a stream from checkpoint {self._checkpoint}"
+
+    def _begin(self, lock: Lease, path: str) -> None:
+        lock.check(sure=True)
+        if self._lease is not None:
+            self._lease.renew()
+            if self._lease.lost:  # as the table is this process's, its object was deleted by hand
+                self._lease.close()
+                self._lease = None
+        if self._lease is None:
+            Lease(self._storage, self._name, self._leased, path)
+        self.check()
+        lock.renew()
+        lock.check(sure=True)  # nobody had the table before there was the life
+
+    def _leased(self, lease: Lease) -> None:
+        self._lease = lease
+        self._register(lease)
+
+    def check(self) -> None:
+        """Raise ConcurrentWriter if others may have taken the job for dead: the store knows."""
+        if self._lease is not None:
+            self._lease.renew()
+            try:
+                self._lease.check(sure=True)
+            except ConcurrentWriter:
+                raise ConcurrentWriter(
+                    f"{self._name} was taken for dead while others wrote {self._storage.root}: the "
+                    "table was restored or replaced since, or the folder was started again; start "
+                    "the stream again, unless it runs elsewhere"
+                ) from None
+
+    def close(self) -> None:
+        """End it; idempotent."""
+        self.closed = True
+        if self._lease is not None:
+            self._lease.close()
+
+
+def may_pause(living: LockedFile | Life, lock: LockedFile) -> bool:
+    """Whether a job may let others have a turn; one on a disk always may."""
+    return not (isinstance(living, Life) and isinstance(lock, Lease)) or living.begin(lock)
+
+
+def resume(living: LockedFile | Life, lock: LockedFile) -> None:
+    """ConcurrentWriter, with the lock closed, if others have taken a job for dead in their turn."""
+    try:
+        if isinstance(living, Life):
+            living.check()
+    except BaseException:
+        lock.close()
+        raise
+
+
+def await_life(storage: Storage, checkpoint: str | None, until: float) -> None:
+    """Wait for the end of the life of a folder's last run; ConcurrentWriter at `until`.
+
+    On a disk there is nothing to wait for: the kernel knows who has died.
+    """
+    path = _path(checkpoint) if checkpoint and is_remote(storage.root) else None
+    while path is not None:
+        try:
+            _dead(storage, path, "stop that stream, or give this one another folder")
+            return
+        except ConcurrentWriter:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(_PAUSE_S)
+
+
+def living(storage: Storage, register: Register, checkpoint: str) -> Life:
+    """Return a job's life; ConcurrentWriter if another run of its folder lives."""
+    path = _path(checkpoint)
+    if path is not None:
+        _end(storage, path)
+    return Life(storage, register, checkpoint)
+
+
+def refuse_living(storage: Storage, register: Register) -> None:
+    """Raise ConcurrentWriter if a job of another process lives; the caller has the lock."""
+    for path in waiting.jobs(storage):
+        _end(storage, path)
+
+
+def _end(storage: Storage, path: str) -> None:
+    """Make sure that a life has ended, and that a job which slept past it finds that out."""
+    store = cast("ObjectStorage", storage)
+    found = _dead(storage, path, "stop that stream")
+    while found is not None:
+        ended = {**holder_of("the end of a stream that has died"), "released": uuid.uuid4().hex}
+        if store.replace(path, json.dumps(ended).encode(), found.version):
+            return
+        found = _dead(storage, path, "stop that stream")  # it is awake again
+
+
+def _dead(storage: Storage, path: str, remedy: str) -> "Version | None":
+    """Return a life that has expired, None if there is none; ConcurrentWriter if it lives."""
+    found = cast("ObjectStorage", storage).read_version(path)
+    if found is None or parsed(found.content).get("released"):
+        return None
+    left_s = left_s_of(storage, found)
+    if left_s:
+        raise ConcurrentWriter(
+            f"{storage.root} is written by a stream of another process "
+            f"({shown(parsed(found.content)) or 'unknown'}): {remedy}; if it was killed, its lease "
+            f"ends in {left_s} s"
+        )
+    return found
+
+
+def _path(checkpoint: str) -> str | None:
+    """Return the object of a job's life; None before Spark has given its query an id.
+
+    The folder's path may be another folder on another machine.
+    """
+    with suppress(FileNotFoundError), open(os.path.join(checkpoint, "metadata"), "rb") as file:
+        return f"{OURS}/job-{hashlib.sha256(file.read()).hexdigest()}"
+    return None
