@@ -1,13 +1,17 @@
-"""Batches per second of one process, and of two that write the same keys: `throughput.py 20`.
+"""Batches of one process, of two with partitions of their own, and of two on the same one.
 
-Each of them writes for some seconds into a new table, in turns with the other arm, three times;
-printed are the batches of each round and the ratio of the medians. The tables are compared with
-the model.
+`throughput.py 15`, or `throughput.py 15 50000 2000`: seconds, rows of a partition, of a batch.
+
+Each arm writes for some seconds into a new table of version 9, one after the other, three times;
+printed are the batches of each round and the ratios of the medians to one process. Each table is
+compared with a dict that applied the batches in the order of their commits.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -15,45 +19,100 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ["HOODIE_NB_TESTING"] = "1"
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from writers.batch_loop import acknowledged
-from writers.test_batches import check, log, make, writer
+import numpy as np
+import pyarrow as pa
 
 from hoodie_nb import Table
 
 ROUNDS = 3
+ARMS = {"one": ["a"], "two, own partitions": ["a", "b"], "two, same partition": ["a", "a"]}
+SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 
 
-def batches(names: str, version: int, table_type: str, seconds: float) -> int:
-    """Let a process for each name write; return how many batches were acknowledged."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder, "table")
-        make(root, version, table_type)
-        with ExitStack() as stack:
-            processes = [stack.enter_context(writer(root, name, -1)) for name in names]
-            for process in processes:
-                assert process.stdout is not None
-                process.stdout.readline()  # it has begun
-            before = sum(len(acknowledged(log(root, name))) for name in names)
-            time.sleep(seconds)
-            after = sum(len(acknowledged(log(root, name))) for name in names)
-        Table.open(root).clean()  # recovers from the ends of the processes
-        check(root, len(names))
-        return after - before
+def rows(partition: str, keys: np.ndarray, value: str) -> pa.Table:
+    """Return rows of a partition with these keys."""
+    same = [partition] * len(keys), np.zeros(len(keys), np.int64), [value] * len(keys)
+    return pa.table([keys, *same], schema=SCHEMA)
 
 
-def main(seconds: str) -> None:
+def keys_of(value: str, size: int, batch: int) -> np.ndarray:
+    """Return the keys of a batch, which its value decides."""
+    return np.random.default_rng([*value.encode()]).choice(size, batch, replace=False)
+
+
+def loop(root: str, name: str, partition: str, size: str, batch: str) -> None:
+    """Write batches while there is a file `go`; print the value and the instant of each."""
+    table = Table.open(root)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    number = 0
+    while os.path.exists(f"{root}.go"):
+        number += 1
+        value = f"{name}-{number}"
+        keys = keys_of(value, int(size), int(batch))
+        done = table.upsert(rows(partition, keys, value), wait="60 seconds")
+        assert done is not None
+        print(json.dumps([done.requested_time, value, partition]), flush=True)
+
+
+def trial(partitions: list[str], table_type: str, seconds: float, size: int, batch: int) -> int:
+    """Let a process for each partition write; return how many batches were committed."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        root = Path(folder, "t")
+        keys = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
+        table = Table.create(root, schema=SCHEMA, table_version=9, table_type=table_type, **keys)
+        for partition in "ab":
+            table.upsert(rows(partition, np.arange(size), "stored"))
+        processes = []
+        for number, partition in enumerate(partitions):
+            arguments = [str(root), f"w{number}", partition, str(size), str(batch)]
+            command = [sys.executable, __file__, "--loop", *arguments]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            processes.append(stack.enter_context(subprocess.Popen(command, text=True, **pipes)))
+            stack.callback(processes[-1].kill)
+        for process in processes:
+            process.stdout.readline()
+        Path(f"{root}.go").touch()
+        for process in processes:
+            print(file=process.stdin, flush=True)
+        time.sleep(seconds)
+        Path(f"{root}.go").unlink()
+        lines = [line for process in processes for line in process.communicate()[0].splitlines()]
+        check(table, sorted(map(json.loads, lines)), size, batch)
+        return len(lines)
+
+
+def check(table: Table, done: list[list[str]], size: int, batch: int) -> None:
+    """Compare the table with the batches in the order of their instants."""
+    wanted = {(partition, key): "stored" for partition in "ab" for key in range(size)}
+    for _, value, partition in done:
+        wanted |= {(partition, int(key)): value for key in keys_of(value, size, batch)}
+    found = table.to_arrow(columns=["p", "id", "v"])
+    pairs = zip(found["p"].to_pylist(), found["id"].to_pylist(), strict=True)
+    assert found.num_rows == len(wanted)
+    assert dict(zip(pairs, found["v"].to_pylist(), strict=True)) == wanted
+    assert table.fsck() == []
+
+
+def main(seconds: str, size: str = "50000", batch: str = "2000") -> None:
     """Measure both types of tables."""
     for table_type in ("copy_on_write", "merge_on_read"):
-        found: dict[str, list[int]] = {"a": [], "ab": []}
+        found: dict[str, list[int]] = {name: [] for name in ARMS}
         for _ in range(ROUNDS):
-            for names, counts in found.items():
-                counts.append(batches(names, 9, table_type, float(seconds)))
-        ratio = median(found["ab"]) / median(found["a"])
-        print(f"{table_type}: one {found['a']}, two {found['ab']}, ratio {ratio:.2f}", flush=True)
+            for name, partitions in ARMS.items():
+                found[name].append(
+                    trial(partitions, table_type, float(seconds), int(size), int(batch))
+                )
+        one = median(found["one"])
+        ratios = {name: f"{counts}, {median(counts) / one:.2f}" for name, counts in found.items()}
+        print(f"{table_type}, {size} rows, batches of {batch}: {ratios}", flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1] == "--loop":
+        loop(*sys.argv[2:])
+    else:
+        main(*sys.argv[1:])

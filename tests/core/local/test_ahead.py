@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tables import Model, hudi_rows, kind_of, schema_of, without_meta
 
 from hoodie_nb import Table
 from hoodie_nb.clock import ManualClock
-from hoodie_nb.errors import InvalidInput
+from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.local.ahead import Ahead, Luck
@@ -28,7 +29,7 @@ from hoodie_nb.lock.forks import register
 from hoodie_nb.lock.lock import writing
 from hoodie_nb.storage.storage import STAGED, TURNS, Storage
 
-KINDS = [6, 8, 9, "8 logs", "9 logs"]
+KINDS = [8, 9, "8 logs", "9 logs"]
 Row = dict[str, Any]
 
 
@@ -118,7 +119,7 @@ def test_commits_to_other_partitions_do_not_matter(
     assert times.is_monotonic_increasing
 
 
-@pytest.mark.parametrize("kind", [6, "9 logs"])
+@pytest.mark.parametrize("kind", [9, "9 logs"])
 def test_nobody_came_between(tmp_path: Path, kind: int | str) -> None:
     """The lock was only held; the table is new, too."""
     root = tmp_path / "t"
@@ -126,7 +127,8 @@ def test_nobody_came_between(tmp_path: Path, kind: int | str) -> None:
     assert after(root, lambda _: None)
     assert_rows(root, ("upsert", MINE))
     empty = tmp_path / "empty"
-    Table.create(empty, schema=schema_of(), record_key="id", partition_by="p", ordering="ts")
+    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts", "table_version": 9}
+    Table.create(empty, schema=schema_of(), **keys)
     assert after(empty, lambda _: None)
     assert Table.open(empty).to_arrow().num_rows == 3
 
@@ -207,7 +209,7 @@ def test_a_commit_that_is_archived_meanwhile(tmp_path: Path) -> None:
     root = tmp_path / "t"
     options = {"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4}
     options["hoodie.clean.commits.retained"] = 2
-    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
+    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts", "table_version": 9}
     Table.create(root, schema=schema_of(), options=options, **keys)
     behind(root).upsert(STORED)
 
@@ -296,6 +298,32 @@ def test_a_place_stays_awake_while_its_writer_works(tmp_path: Path, monkeypatch:
             os.utime(root / TURNS / name, (0, 0))
             while not waiting.is_awaited(storage, register):
                 assert time.monotonic() < until
+
+
+def test_a_reader_at_a_time_of_day_misses_nothing(tmp_path: Path) -> None:
+    """For it, a commit that completed later than its own time says is an error."""
+    root = tmp_path / "t"
+    make(root, 9)
+    until: list[datetime] = []
+
+    def others(root: Path) -> None:
+        time.sleep(0.002)  # the instant's time is in the past, in milliseconds
+        until.append(datetime.now(UTC))
+        Table.open(root).changes(since="20260101000000000", until=until[0])
+
+    assert after(root, others)
+    with pytest.raises(InvalidConfig, match="was being written"):
+        Table.open(root).changes(since=until[0])
+
+
+def test_version_6_is_not_written_ahead(tmp_path: Path) -> None:
+    """There a reader at a time of day could not know that an earlier instant completed later."""
+    root = tmp_path / "t"
+    make(root, 6)
+    batch = Ahead(open_table(str(root)), MINE, "upsert", EventLog(), Luck())
+    batch.write(lambda _: None)
+    assert batch.intake is None
+    assert os.listdir(root / STAGED) == []
 
 
 def test_luck() -> None:
