@@ -28,7 +28,7 @@ def batch(place: Place) -> None:
 
 
 def job(place: Place) -> None:
-    """Run a job that gives way, and has the table again."""
+    """Run a job that gives way, to a batch of its process, and has the table again."""
     hold = None
     try:
         hold = place.job(0.0)
@@ -37,6 +37,7 @@ def job(place: Place) -> None:
             look_again(place.here)
         assert hold.stale
         place.here.mark(f"{TURNS}/000000000001-waits", None)
+        batch(place)
         with hold.writing():
             pass
     finally:
