@@ -182,8 +182,8 @@ class Table(TableReads, TableMaintenance):
 
         `wait`: how long to wait for other processes that write the table, in seconds or as "10
         minutes" (None: a minute), before ConcurrentWriter is raised. `on_bad_record="quarantine"`
-        sets rows aside that cannot be stored (see `quarantine`). All writes of rows have both options;
-        `update` and `merge` have `wait` only.
+        sets rows aside that cannot be stored (see `quarantine`). All writes of rows have both
+        options; `update` and `merge` have `wait` only.
         """
         return self._write(data, "upsert", on_bad_record, wait, schema)
 
