@@ -29,8 +29,8 @@ all commits stay |
 | archive_batch | hoodie.commits.archival.batch | 10 records in a block of the archive |
 | append_above_bytes | hoodie_nb.append.above.bytes | 1 MB: smaller file slices of merge-on-read \
 tables are rewritten, larger ones get log files |
-| compact_commits | hoodie.compact.inline.max.delta.commits | 10 log files; with more of them a \
-slice is rewritten when it is written to |
+| compact_commits | hoodie.compact.inline.max.delta.commits | 10 log files; with so many of them \
+(by file group up to a third fewer) a slice is rewritten when it is written to |
 """
 
 import difflib

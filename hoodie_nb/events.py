@@ -66,7 +66,7 @@ The loggers have the names of the folders of the code (docs/architecture.md):
 
 | logger | its events | level |
 | --- | --- | --- |
-| `hoodie_nb.stream` | of jobs, batches, checkpoints, faults | INFO; DEBUG: of batches |
+| `hoodie_nb.stream` | of jobs, batches, checkpoints, turns, faults | INFO; DEBUG: of batches |
 | `hoodie_nb.commit` | of instants and commits | INFO; DEBUG: steps before a commit |
 | `hoodie_nb.services` | of table services: cleaning, archiving, savepoints, … | INFO |
 | `hoodie_nb.index`, `hoodie_nb.buckets` | of the index; of operators, buffers and files | DEBUG |
@@ -92,7 +92,7 @@ Emit = Callable[..., None]  # `EventLog.emit`, or what calls it with some values
 _log = logging.getLogger("hoodie_nb")
 _log.addHandler(logging.NullHandler())  # else Python prints warnings if nobody logs
 _AREAS = {
-    "stream": re.compile(r"job_|batch_|checkpoint_|backlog_|fault_"),
+    "stream": re.compile(r"job_|batch_|checkpoint_|backlog_|fault_|turn_"),
     "commit": re.compile(r"instant_|commit_|settling_|partition_|rows_"),
     "index": re.compile(r"index_"),
     "buckets": re.compile(r"operator_|bucket_|buffer_|file_|task_|eager_"),

@@ -182,7 +182,7 @@ class Table(TableReads, TableMaintenance):
         `wait`: how long to wait for other processes that write the table, in seconds or as "10
         minutes" (None: a minute, on a store 130 seconds), before ConcurrentWriter is raised.
         `on_bad_record="quarantine"` sets rows aside that cannot be stored (see `quarantine`). All
-        writes have both options.
+        writes of rows have both options; `update` and `merge` have `wait` only.
         """
         return self._write(data, "upsert", on_bad_record, wait, schema)
 

@@ -14,6 +14,7 @@ from hoodie_nb.checks.archived_files import refuse_damaged
 from hoodie_nb.checks.findings import Finding
 from hoodie_nb.definition import properties
 from hoodie_nb.definition.property_file import PATH as PROPERTIES
+from hoodie_nb.definition.rules import NOT_OF_LOGS
 from hoodie_nb.definition.rules import PATH as RULES
 from hoodie_nb.errors import HoodieError, InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
@@ -24,7 +25,8 @@ _FOLDERS = tuple(f"{OURS}/{name}" for name in ("prepared", "sealed", "progress")
 
 def record_findings(table: TableHandle) -> Iterator[Finding]:
     """Read options, rules, records of checkpoints, savepoints, the archive and the quarantine."""
-    purpose = f"restore {PROPERTIES} from a backup; if it was changed on purpose, delete {RULES}"
+    purpose = f"restore {PROPERTIES} from a backup; if it was changed on purpose, delete {RULES} "
+    purpose += NOT_OF_LOGS
     yield from _tried(partial(table.rules.refuse_other, table.config), purpose, "other-rules")
     damaged = "restore it from a backup, or do what its error says"
     options = partial(properties.load_options, table.storage)

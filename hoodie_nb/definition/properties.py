@@ -7,8 +7,9 @@ with its checksum, so the properties have nothing that Hudi does not know.
 
 **Caveats**: table versions 6, 8 and 9; one ordering column; composite keys need Hudi's COMPLEX
 form; times in partition paths: see `time_partitions`. A table with other keys or another merge mode
-can be read but not written. A merge-on-read table can only be read, and only if its rows are merged
-by event time or commit time, since readers merge its log files. *Source:* HoodieTableConfig.
+can be read but not written. A merge-on-read table is read only if its rows are merged by event time
+or commit time, since readers merge its log files; one of another engine, of version 6, with global
+keys or another ordering column than integers is not written. *Source:* HoodieTableConfig.
 """
 
 import contextlib

@@ -11,7 +11,8 @@ that was copied from another table is refused.
 *On disk*: `.hoodie/.hoodie_nb/rules.json`, a record with its checksum. Readers do not need it.
 
 **Caveats**: after an engine changes one of these on purpose, writers are refused until the file is
-deleted. A copy of a whole table has the same id.
+deleted; a merge-on-read table without it can only be read. A copy of a whole table has the same
+id.
 """
 
 import uuid
@@ -27,7 +28,8 @@ from hoodie_nb.storage.storage import OURS, Storage, read_bytes
 
 PATH = f"{OURS}/rules.json"
 ID = "table_id"
-_FIX = f"delete it to accept {PROPERTIES} as it is"
+NOT_OF_LOGS = "(not in a merge-on-read table, which can only be read without it)"
+_FIX = f"restore it from a backup, or delete it to accept {PROPERTIES} as it is {NOT_OF_LOGS}"
 
 
 def rules_of(config: TableConfig) -> dict[str, Any]:
@@ -112,5 +114,5 @@ class KeptRules:
             raise InvalidTable(
                 f"{root}/{PROPERTIES} says {', '.join(other)}: a line is damaged or lost, and rows "
                 f"would be merged by other rules. Restore it from a backup; if it was changed on "
-                f"purpose, delete {root}/{PATH}"
+                f"purpose, delete {root}/{PATH} {NOT_OF_LOGS}"
             )

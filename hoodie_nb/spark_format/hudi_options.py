@@ -132,7 +132,8 @@ WITHOUT_EFFECT = (
     "hoodie.upsert.shuffle.parallelism",
 )
 _NO_SYNC = "tables are not registered in a catalog: register the folder with its own tools"
-_OWN_CALL = "compaction and clustering are calls of their own, not parts of a write"
+_LOGS_ARE_MERGED = "writes merge logs by themselves when they are due; `compact` merges all of them"
+_OWN_CALL = "clustering is a service of its own (`cluster`), not a part of a write"
 _NO_METADATA = "this library writes no metadata table"
 _ONE_WRITER = "the table's own lock lets one process write at a time; `wait` waits for another one"
 FIXED = {  # the only value, and the reason
@@ -148,7 +149,7 @@ FIXED = {  # the only value, and the reason
     "hoodie.write.auto.upgrade": ("false", "a table keeps its version"),
     "hoodie.datasource.hive_sync.enable": ("false", _NO_SYNC),
     "hoodie.datasource.meta.sync.enable": ("false", _NO_SYNC),
-    "hoodie.compact.inline": ("false", _OWN_CALL),
+    "hoodie.compact.inline": ("false", _LOGS_ARE_MERGED),
     "hoodie.clustering.inline": ("false", _OWN_CALL),
     "hoodie.clustering.async.enabled": ("false", _OWN_CALL),
     "hoodie.write.concurrency.mode": ("single_writer", _ONE_WRITER),
@@ -159,7 +160,7 @@ REFUSED = {  # all options that begin so
     "hoodie.meta.sync.": _NO_SYNC,
     "hoodie.metadata.": _NO_METADATA,
     "hoodie.write.lock.": _ONE_WRITER,
-    "hoodie.compact.": _OWN_CALL,
+    "hoodie.compact.": _LOGS_ARE_MERGED,
     "hoodie.clustering.": _OWN_CALL,
     "hoodie.bucket.index.": "this library has an index of its own",
     "hoodie.bootstrap.": "write the rows with operation bulk_insert",

@@ -69,6 +69,17 @@ def test_a_clean_is_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     assert record.getMessage().startswith("board: files_cleaned ")
 
 
+def test_a_turn_is_news_of_its_stream(caplog: pytest.LogCaptureFixture) -> None:
+    """A stream that has the table again after other processes is logged by the streams' logger."""
+    log = EventLog()
+    log_events(log, "board")
+    with caplog.at_level(logging.INFO, "hoodie_nb"):
+        log.emit("turn_taken", seconds=1.5)
+    assert [(record.name, record.levelname) for record in caplog.records] == [
+        ("hoodie_nb.stream", "INFO")
+    ]
+
+
 @pytest.mark.parametrize(
     "kind", ["clean_postponed", "settling_postponed", "commit_retried", "job_restarted"]
 )

@@ -105,3 +105,26 @@ def test_no_rules_no_writes(table: Table) -> None:
     rules.write_bytes(backup)
     Table.open(table.path).upsert([{**ROWS[0], "id": "k2"}])
     assert Table.open(table.path).to_arrow().num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        (".hoodie_nb/rules.json", b'"ts"', b'"tt"'),
+        ("hoodie.properties", b"recordkey.fields=id", b"recordkey.fields=p"),
+    ],
+)
+def test_no_error_advises_to_delete_the_rules(
+    table: Table, name: str, old: bytes, new: bytes
+) -> None:
+    """Damaged rules, or other properties: without its rules the table could only be read."""
+    file = Path(table.path, ".hoodie", name)
+    sound = file.read_bytes()
+    assert old in sound
+    file.write_bytes(sound.replace(old, new))
+    with pytest.raises(InvalidTable, match=r"estore it from a backup.*\(not in a merge-on-read"):
+        Table.open(table.path).upsert(ROWS)
+    found = [f.what if name.endswith("json") else f.fix for f in Table.open(table.path).fsck()]
+    assert any("from a backup" in text and "(not in a merge-on-read" in text for text in found)
+    file.write_bytes(sound)
+    Table.open(table.path).upsert(ROWS)

@@ -102,7 +102,7 @@ def test_damaged_rules_are_refused_and_may_be_deleted(table: Table) -> None:
     """A damaged record is refused as well; without a record the properties count."""
     path = Path(table.path, RULES)
     path.write_bytes(path.read_bytes().replace(b'"ts"', b'"tt"'))
-    with pytest.raises(InvalidTable, match=r"rules\.json is damaged; delete it"):
+    with pytest.raises(InvalidTable, match=r"rules\.json is damaged; restore it.*or delete it"):
         Table.open(table.path).upsert(rows(11, 2))
     path.unlink()
     Table.open(table.path).upsert(rows(11, 2))
