@@ -30,7 +30,7 @@ from writers.test_streams import add_file, starting
 
 from hoodie_nb import Table
 
-FILES = 8
+FILES = 5
 FAULTS = ["503", "503 after", "reset", "reset after", "cut", "slow"]
 KEYS = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
 
@@ -91,7 +91,7 @@ def test_a_stream_and_two_batch_loops(
         assert len(proxy.fired) > 10
     Table.open(address, storage_options=s3_server.options).clean()  # recovers
     found = check(root, len(deaths) + 1, names, address=address, options=s3_server.options)
-    assert sum(one[0] != other[0] for one, other in itertools.pairwise(found)) >= 12  # turns
+    assert sum(one[0] != other[0] for one, other in itertools.pairwise(found)) >= 8  # turns
 
 
 def trial(seconds: float, seed: int) -> str:
