@@ -70,7 +70,7 @@ class Ahead:
         self._operation = operation
         self._events = events
         self._luck = luck
-        self._coordinator = WriteCoordinator(table, events)
+        self._coordinator: WriteCoordinator | None = None
         self._time17 = ""
         self._plan: WritePlan | None = None
         self._seen = Listing()
@@ -111,6 +111,7 @@ class Ahead:
             note(self._time17)
             action = action_of(self._operation, merge_on_read=table.config.merge_on_read)
             instant = Instant(self._time17, action)
+            self._coordinator = WriteCoordinator(table, self._events)
             self._plan = self._coordinator.plan(instant, intake, Shape())
             self._statuses = write_in_process(keyed, self._plan, self._events, arrived=True)
             self.intake = intake
@@ -118,16 +119,17 @@ class Ahead:
     def commit(self) -> Writing | None:
         """In the turn: commit what is staged; None if the batch has to be written again."""
         plan = self._plan
-        if plan is None or self.intake is None:
+        coordinator = self._coordinator
+        if plan is None or coordinator is None or self.intake is None:
             return None
-        self._coordinator.applies = self._time17  # recovery spares it
-        settle(self._coordinator)
+        coordinator.applies = self._time17  # recovery spares it
+        settle(coordinator)
         fits = self._fits(plan, self.intake)
         self._luck.note(fits=fits)
         self._events.emit("instant_written_ahead", instant=self._time17, fits=fits)
         if not fits:
             return None
-        with self._coordinator.committing(self.intake, ahead=plan) as work:
+        with coordinator.committing(self.intake, ahead=plan) as work:
             work.statuses = self._statuses
         self._time17 = ""
         return work

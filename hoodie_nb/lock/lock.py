@@ -267,6 +267,7 @@ def _write(held: _Held, storage: Storage, until: float) -> Iterator[None]:
             yield
     finally:
         held.thread = outer
+        held.meanwhile = None
         if not has_it and held.file is not None:  # `with` was interrupted as it began or ended
             held.file.close()
 

@@ -241,6 +241,23 @@ def test_a_wait_has_its_length_whatever_the_clock_does(
     act(storage, 0)
 
 
+def test_what_a_call_does_before_its_turn_is_of_that_call_only(storage: LocalStorage) -> None:
+    """It is done once, if the call has to wait; neither later nor by a job."""
+    done: list[str] = []
+    with writing(storage, meanwhile=lambda _: done.append("in vain")):
+        pass
+    with locked_elsewhere(storage):
+        with pytest.raises(ConcurrentWriter):
+            run_job(storage, 0.1)
+        assert done == []
+        with (
+            pytest.raises(ConcurrentWriter),
+            writing(storage, 0.1, meanwhile=lambda _: done.append("while it waited")),
+        ):
+            pass
+    assert done == ["while it waited"]
+
+
 def test_a_thread_that_waits_first_for_its_process_has_one_limit(storage: LocalStorage) -> None:
     """What it has waited for another thread counts when it then waits for another process."""
     with ThreadPoolExecutor(1) as threads, locked_elsewhere(storage):
