@@ -1,0 +1,41 @@
+"""What must hold after a trial: the table is the dict of its batches, and at rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.compute as pc
+from writers.turns.rows import Traits, visible
+
+from hoodie_nb import Table
+from hoodie_nb.storage.storage import OURS
+from hoodie_nb.types.schema import COMMIT_TIME
+
+EMPTY = ("staged", "prepared", "sealed", "tmp", "turns")
+
+
+def check(
+    traits: Traits, root: Path, acks: dict[str, str], maybe: set[str], seen: list[list[str]]
+) -> Counter[str]:
+    """Compare the table with its batches in the order of their commits; return what there is."""
+    table = Table.open(root)
+    table.clean(commits=10)  # recovers
+    rows = table.to_arrow().to_pylist()
+    marks = {row["id"]: row[COMMIT_TIME] for row in rows if "-" in row["id"] and "+" not in row["id"]}
+    assert acks.keys() <= marks.keys(), f"lost: {acks.keys() - marks.keys()}"
+    assert marks.keys() <= acks.keys() | maybe, f"not begun: {marks.keys() - acks.keys()}"
+    wrong = {name: marks[name] for name, instant in acks.items() if instant and instant != marks[name]}
+    assert not wrong, f"other instants than acknowledged: {wrong}"
+    order = sorted(marks, key=lambda name: (marks[name], name))
+    found, wanted = visible(rows), traits.snapshot(order)
+    assert found == wanted, f"rows {found}, not {wanted}, after {order}"
+    for state in seen:
+        known = [name for name in order if any(row.split()[0] == name for row in state)]
+        assert known == order[: len(known)], f"a reader saw {known} of {order}"
+        assert state == traits.snapshot(known), f"a reader saw {state} after {known}"
+    left = [f"{name}/{e.name}" for name in EMPTY for e in table._handle.storage.list_folder(f"{OURS}/{name}")]
+    pending = table._handle.timeline.pending()
+    assert (left, pending) == ([], []), "left over"
+    assert [str(finding) for finding in table.fsck()] == []
+    return Counter(batches=len(order), unacknowledged=len(marks.keys() - acks.keys()))
