@@ -11,6 +11,7 @@ or let it sleep. Afterwards the table is compared with a dict (see `turns/checks
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import random
@@ -105,15 +106,15 @@ class Trial:
         try:
             seed = f"{self.traits.seed} {process.name} {process.run}"
             simulate(baton, random.Random(f"ids {seed}"))
-            baton.step("starts")
+            baton.wait()
             actor = Actor(
                 self.traits, self.root, process.name, first, baton, random.Random(f"actor {seed}")
             )
             ACTS[process.name](actor)
-            baton.tell("ends")
+            baton.end("ends")
             code = 0
         except BaseException:
-            baton.tell("error", traceback.format_exc()[-3000:])
+            baton.end("error", traceback.format_exc()[-3000:])
         finally:
             os._exit(code)
 
@@ -123,9 +124,9 @@ class Trial:
         self._gone(process)
 
     def _gone(self, process: Process) -> None:
-        os.waitpid(process.pid, 0)
         assert process.channel is not None
         process.channel.close()
+        os.waitpid(process.pid, 0)
         process.channel, process.place_ms, process.waits = None, None, False
 
     # --- the schedule -----------------------------------------------------------------------------
@@ -254,6 +255,8 @@ def warm(folder: Path) -> None:
         for number in range(3):
             table.upsert(traits.batch(f"a-{number}")[1])
         table.to_arrow(), table.fsck()
+    gc.collect()
+    gc.freeze()
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO
 
 from hoodie_nb import failpoints
@@ -33,7 +34,7 @@ class Baton:
     def __init__(self, channel: socket.socket, trace: int | None, name: str) -> None:
         self._channel = channel
         self._trace = trace
-        self._name = name
+        self.name = name
         self._guard = threading.RLock()
         self._left = 0
         self._looks = 0
@@ -63,17 +64,26 @@ class Baton:
         self._note(f"{kind} {value}")
         self._ask(kind, value)
 
+    def end(self, kind: str, value: object = None) -> None:
+        """Tell the last that there is to tell."""
+        self._note(f"{kind} {value}")
+        self._channel.send(json.dumps([kind, value]).encode())
+
     def _note(self, what: str) -> None:
         if self._trace is not None:
-            os.write(self._trace, f"{self.ms % 10**8:8d} {self._name} {what}\n".encode())
+            os.write(self._trace, f"{self.ms % 10**8:8d} {self.name} {what}\n".encode())
 
     def _ask(self, kind: str, value: object = None) -> None:
         with self._guard:
             self._channel.send(json.dumps([kind, value]).encode())
-            answer = self._channel.recv(4096)
-            if not answer:
-                os._exit(9)  # the scheduler is gone
-            self._left, self.ms, self.last = json.loads(answer)
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until the scheduler lets this process go on."""
+        answer = self._channel.recv(4096)
+        if not answer:
+            os._exit(9)  # the scheduler is gone
+        self._left, self.ms, self.last = json.loads(answer)
 
     # --- the module `time`, for the lock ----------------------------------------------------------
 
@@ -152,10 +162,13 @@ class Stepped(LocalStorage):
 
 
 class _Os:
-    """The module `os`, for the places in the line: files get virtual times."""
+    """The module `os`, for the places in the line: files get virtual times and names."""
 
     def __init__(self, baton: Baton) -> None:
         self._baton = baton
+
+    def getpid(self) -> int:
+        return ord(self._baton.name)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
@@ -171,6 +184,7 @@ def simulate(baton: Baton, ids: random.Random) -> None:
         baton.step(f"* {name}")
 
     failpoints.hit = hit
+    ThreadPoolExecutor.submit = _at_once
     uuid.uuid4 = lambda: uuid.UUID(int=ids.getrandbits(128), version=4)
     lock.time = baton
     waiting.time = baton
@@ -180,6 +194,16 @@ def simulate(baton: Baton, ids: random.Random) -> None:
     waiting.take_place = _place(baton, waiting.take_place)
     waiting.refuse_early = _looks(baton, waiting.refuse_early)
     lock.lock_file = _locked(baton, lock.lock_file)
+
+
+def _at_once(pool: ThreadPoolExecutor, act: Callable[..., Any], *given: Any) -> Future[Any]:
+    """Do what a thread of a pool would do, in this thread: the steps have an order."""
+    done: Future[Any] = Future()
+    try:
+        done.set_result(act(*given))
+    except Exception as error:
+        done.set_exception(error)
+    return done
 
 
 def _opened(baton: Baton, act: Callable[..., io.FileIO]) -> Callable[..., io.FileIO]:
