@@ -41,7 +41,7 @@ START_MS = 1_767_225_600_000
 ASLEEP_MS = 5_000
 GRANTS = (0, 0, 1, 2, 4, 8, 16, 40)  # steps without a stop
 MOST = 6_000  # messages of one trial: then somebody is stuck
-KINDS = "ab"
+KINDS = "ab|as|abz|asf|abf|asz|stf|absf|aszf|abszf|sz"
 
 
 class Failed(AssertionError):
@@ -61,7 +61,7 @@ class Process:
     resting: int = 0  # turns of the scheduler for which it sleeps
     waits: bool = False
     place_ms: int | None = None
-    polled_ms: int = 0
+    awake_ms: int = 0
     ended: bool = False
     dead: bool = False
 
@@ -174,7 +174,7 @@ class Trial:
         steps = self.draw.choice(GRANTS)
         assert process.channel is not None
         try:
-            process.channel.send(json.dumps([steps, self.now_ms, False]).encode())
+            process.channel.send(json.dumps([steps, self.now_ms, self._is_last()]).encode())
             answer = process.channel.recv(1 << 20)
         except ConnectionError:
             answer = b""
@@ -184,10 +184,13 @@ class Trial:
         self.counts["messages"] += 1
         return kind, value
 
+    def _is_last(self) -> bool:
+        return all(process.ended or process.name == "f" for process in self.processes)
+
     def _crash(self, process: Process) -> None:
         self.counts["deaths"] += 1
         self._say(f"{process.name} dies")
-        if process.begun > process.acked:
+        if process.begun > process.acked and process.name in "abc":
             self.maybe.add(f"{process.name}-{process.begun}")
         self.kill(process)
         process.dead = True
@@ -199,13 +202,13 @@ class Trial:
 
     def _note(self, process: Process, kind: str, value: object) -> None:
         process.waits = kind == "waits"
-        if kind in ("waits", "place"):
-            process.polled_ms = self.now_ms
         if kind == "waits":
+            process.awake_ms = int(str(value))
             self.now_ms += NAP_MS
             self.counts["waits"] += 1
         elif kind == "place":
             process.place_ms = self.now_ms
+            process.awake_ms = self.now_ms
         elif kind == "locked":
             self._check_line(process, int(str(value)))
             process.place_ms = None
@@ -216,6 +219,12 @@ class Trial:
             number, instant = value  # type: ignore[misc]
             process.acked = number
             self.acks[f"{process.name}-{number}"] = instant
+        elif kind == "served":
+            process.acked = int(str(value))
+        elif kind == "sees":
+            self.seen.append(value)  # type: ignore[arg-type]
+        elif kind == "follows":
+            self.counts[str(value)] += 1
         elif kind == "ends":
             process.ended = True
             self._gone(process)
@@ -227,13 +236,13 @@ class Trial:
         mine = process.place_ms or looked_ms
         for other in self.processes:
             if other is not process and other.place_ms is not None and other.place_ms < mine:
-                if looked_ms - other.polled_ms < ASLEEP_MS:
+                if looked_ms - other.awake_ms < ASLEEP_MS:
                     raise Failed(f"{process.name} has jumped the line before {other.name}")
 
 
 def trial(traits: Traits, folder: Path, trace: int | None = None) -> Counter[str]:
     """Run one schedule and check what it leaves; return what happened, counted."""
-    root = folder / f"t{traits.seed}"
+    root = folder / f"t{traits.seed}-"
     try:
         traits.make(root)
         found = Trial(traits, root, trace)
@@ -241,7 +250,8 @@ def trial(traits: Traits, folder: Path, trace: int | None = None) -> Counter[str
         found.counts += check(traits, root, found.acks, found.maybe, found.seen)
         return found.counts
     finally:
-        shutil.rmtree(root, ignore_errors=True)
+        for path in folder.glob(f"{root.name}*"):
+            shutil.rmtree(path)
 
 
 def warm(folder: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from hoodie_nb.commit.admission import intake_of
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.definition import properties
-from hoodie_nb.errors import InvalidConfig, InvalidTable
+from hoodie_nb.errors import InvalidConfig
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.local.in_process import keyed_in_order, seal_in_process, write_in_process
@@ -57,6 +58,12 @@ class Actor:
         return operation, pa.Table.from_pylist(rows, schema=GIVEN)
 
 
+    def stream_batch(self, number: int) -> pa.Table:
+        """Return the rows of a checkpoint of a stream that upserts; some have none."""
+        rows = self.traits.batch(f"{self.name}-{number}")[1]
+        return pa.Table.from_pylist(rows, schema=GIVEN)
+
+
 def batches(actor: Actor) -> None:
     """Write batches, and acknowledge each of them."""
     table = actor.table()
@@ -68,4 +75,137 @@ def batches(actor: Actor) -> None:
         actor.baton.tell("ack", [number, done.requested_time])
 
 
-ACTS: dict[str, Callable[[Actor], None]] = {"a": batches, "b": batches, "c": batches}
+class Stream:
+    """A stream's process, as `stream/watched_query.py` does it, without Spark.
+
+    Spark's part is here: it writes `offsets/N` before it runs N, and `commits/N` after it.
+    """
+
+    def __init__(self, actor: Actor) -> None:
+        self.actor = actor
+        self.folder = CheckpointFolder(str(actor.root.parent / f"{actor.root.name}-{actor.name}"))
+        self._write("metadata", json.dumps({"id": f"query-{actor.name}"}))
+        table = actor.table()
+        self.events = EventLog()
+        self.coordinator = WriteCoordinator(table._handle, self.events)
+        kind = random.Random(f"stream {actor.traits.seed} {actor.name}").choice(
+            (("checkpoint", 0), ("checkpoint", 0), ("write", 0), ("checkpoint", 1), ("checkpoint", 2))
+        )
+        self.interval = Interval(checkpoints=kind[1]) if kind[1] else None
+        intake = intake_of(self.coordinator, "upsert", self.folder.query_id())
+        intake.check(GIVEN)
+        self.checkpointing = Checkpointing(
+            self.coordinator,
+            intake,
+            Shape(),
+            IN_PROCESS,
+            commit_on=kind[0],
+            interval=self.interval,
+            given=GIVEN,
+        )
+        path = self.folder.path
+        self.hold = JobHold(actor.table()._handle.storage, path, checkpoint=path, wait_s=WAIT_S)
+        with self.hold.writing():
+            self.hold.wait_until_unused()
+            sealing = self.folder.query_id() if self.interval else None
+            settle(self.coordinator, sealing=sealing, last=self.folder.last())
+            self.hold.stale = 0.0
+
+    def _write(self, name: str, content: str) -> None:
+        path = Path(self.folder.path, name)
+        self.actor.baton.step(f"spark writes {name}")
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            hidden = path.with_name(f".{path.name}")
+            hidden.write_text(content)
+            hidden.rename(path)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        with self.hold.writing():
+            recover_if_stale(self.checkpointing, self.hold, self.events)
+            yield
+
+    def run(self) -> None:
+        """Run all checkpoints that Spark has not recorded as done."""
+        done = self.folder.last()
+        for number in range(done.batch_id + 1 if done else 0, self.actor.traits.batches):
+            self._write(f"offsets/{number}", f"{self.actor.name}-{number}")
+            with self._turn():
+                self._checkpoint(number)
+            self._write(f"commits/{number}", "")
+            self.actor.baton.tell("ack", [number, None])
+            for _ in range(self.actor.draw.randrange(4)):
+                self.hold.give_way()
+                self.actor.baton.step("looks for commits")
+            if self.actor.draw.random() < 0.6:
+                with self._turn():
+                    self.checkpointing.notify(number)
+            self.hold.give_way()
+        with self._turn():
+            self.checkpointing.complete()
+        self.hold.release()
+
+    def _checkpoint(self, number: int) -> None:
+        rows = self.actor.stream_batch(number)
+        protocol = self.checkpointing
+        checkpoint = self.folder.checkpoint(self.folder.query_id(), number)
+        before = self.folder.fingerprint(number - 1)
+        if self.interval is not None:
+            folder = protocol.sealing(checkpoint, before)
+            if folder is not None:
+                plan = SealPlan(protocol.table.storage, protocol.intake, folder, 1)
+                keyed = keyed_in_order(rows, protocol.intake)
+                protocol.keep(checkpoint, folder, *seal_in_process(keyed, plan))
+            return
+        with protocol.running(checkpoint, before, has_rows=lambda: rows.num_rows > 0) as work:
+            if work is not None:
+                keyed = keyed_in_order(rows, protocol.intake)
+                work.statuses = write_in_process(keyed, work.plan, self.events)
+
+
+def stream(actor: Actor) -> None:
+    """Run a stream to its end."""
+    Stream(actor).run()
+
+
+def services(actor: Actor) -> None:
+    """Call services, beside the writers."""
+    table = actor.table()
+    calls: list[Callable[[], object]] = [
+        lambda: table.clean(commits=actor.draw.randint(1, 3)),
+        table.archive,
+        table.cluster,
+    ]
+    calls += [table.compact] if actor.traits.logs else []
+    for number in range(actor.first, actor.traits.batches):
+        actor.baton.tell("begins", number)
+        actor.draw.choice(calls)()
+        actor.baton.tell("served", number)
+
+
+def follower(actor: Actor) -> None:
+    """Keep a copy up to date with `changes`, and look at snapshots."""
+    copy = Follower()
+    while True:
+        last = actor.baton.last
+        table = actor.table()
+        try:
+            actor.baton.tell("follows", copy.follow(table._handle, set()))
+        except InvalidConfig as error:  # its time was cleaned away as it was read
+            if last or not any(text in str(error) for text in _CLEANED):
+                raise
+            actor.baton.tell("follows", "cleaned")
+        if last:
+            return
+        rows: list[Row] = table.to_arrow().to_pylist()
+        actor.baton.tell("sees", visible(rows))
+
+
+_CLEANED = ("can be read is", "was cleaned")
+ACTS: dict[str, Callable[[Actor], None]] = {
+    **dict.fromkeys("abc", batches),
+    **dict.fromkeys("stu", stream),
+    "z": services,
+    "f": follower,
+}

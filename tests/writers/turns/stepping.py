@@ -48,7 +48,7 @@ class Baton:
 
     def sleep(self, seconds: float) -> None:
         """Let others run."""
-        self._ask("waits", seconds)
+        self._ask("waits", self.looked_ms)
 
     def step(self, what: str) -> None:
         """Go on, or wait until the scheduler says so."""
