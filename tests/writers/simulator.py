@@ -60,7 +60,8 @@ class Process:
     acked: int = -1
     resting: int = 0  # turns of the scheduler for which it sleeps
     waits: bool = False
-    place_ms: int | None = None
+    place: str = ""  # in the line
+    place_ms: int = 0
     awake_ms: int = 0
     ended: bool = False
     dead: bool = False
@@ -99,7 +100,7 @@ class Trial:
             self._live(process, first, Baton(theirs, self.trace, process.name))
         theirs.close()
         process.pid, process.channel, process.dead = pid, ours, False
-        process.waits, process.place_ms, process.resting = False, None, 0
+        process.waits, process.place, process.resting = False, "", 0
 
     def _live(self, process: Process, first: int, baton: Baton) -> None:
         code = 1
@@ -127,7 +128,7 @@ class Trial:
         assert process.channel is not None
         process.channel.close()
         os.waitpid(process.pid, 0)
-        process.channel, process.place_ms, process.waits = None, None, False
+        process.channel, process.place, process.waits = None, "", False
 
     # --- the schedule -----------------------------------------------------------------------------
 
@@ -207,11 +208,11 @@ class Trial:
             self.now_ms += NAP_MS
             self.counts["waits"] += 1
         elif kind == "place":
-            process.place_ms = self.now_ms
+            process.place, process.place_ms = str(value), self.now_ms
             process.awake_ms = self.now_ms
         elif kind == "locked":
             self._check_line(process, int(str(value)))
-            process.place_ms = None
+            process.place = ""
             self.counts["turns"] += 1
         elif kind == "begins":
             process.begun = int(str(value))
@@ -233,9 +234,9 @@ class Trial:
 
     def _check_line(self, process: Process, looked_ms: int) -> None:
         """Whoever has the lock now was the first of those in the line that are awake."""
-        mine = process.place_ms or looked_ms
         for other in self.processes:
-            if other is not process and other.place_ms is not None and other.place_ms < mine:
+            before = other.place and not (process.place and process.place < other.place)
+            if before and other is not process and other.place_ms < looked_ms:
                 if looked_ms - other.awake_ms < ASLEEP_MS:
                     raise Failed(f"{process.name} has jumped the line before {other.name}")
 
@@ -294,8 +295,9 @@ def main() -> None:
                 failed.append(seed)
                 print(f"seed {seed} failed: {traits}\n{error}", flush=True)
             counts["schedules"] += 1
-    seconds = time.monotonic() - began
-    print(f"{dict(counts)}, {given.count / seconds:.1f} schedules a second, failed: {failed}")
+            if counts["schedules"] % 500 == 0 or counts["schedules"] == given.count:
+                speed = counts["schedules"] / (time.monotonic() - began)
+                print(f"{dict(counts)}, {speed:.1f} a second, failed: {failed}", flush=True)
     sys.exit(bool(failed))
 
 

@@ -218,7 +218,7 @@ def _place(baton: Baton, act: Callable[..., io.FileIO]) -> Callable[..., io.File
     def take_place(storage: Storage, register: Any) -> io.FileIO:
         place = act(storage, register)
         waiting.os.utime(place.fileno())
-        baton.tell("place")
+        baton.tell("place", os.path.basename(str(place.name)))
         return place
 
     return take_place
