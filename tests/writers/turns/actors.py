@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,21 +16,22 @@ from writers.turns.stepping import Baton, Stepped
 
 from hoodie_nb import Table
 from hoodie_nb.buckets.pipelines import Shape
+from hoodie_nb.buckets.plan import SealPlan
 from hoodie_nb.commit.admission import intake_of
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.definition import properties
-from hoodie_nb.errors import InvalidConfig
+from hoodie_nb.errors import ConcurrentWriter, HoodieError
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.local.in_process import keyed_in_order, seal_in_process, write_in_process
 from hoodie_nb.local.settling import IN_PROCESS, settle
-from hoodie_nb.lock.lock import JobHold
-from hoodie_nb.buckets.plan import SealPlan
+from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.records.sealing import Interval
 from hoodie_nb.stream.checkpoint_folder import CheckpointFolder
 from hoodie_nb.stream.micro_batches import recover_if_stale
 
+_CLEANED = ("can be read is", "was cleaned", "a cleaner removed it")
 WAIT_S = 10**6  # nobody gives up: a trial has a bound on steps
 
 
@@ -56,7 +57,6 @@ class Actor:
         if operation == "insert":
             return operation, pa.Table.from_pylist(rows, schema=SCHEMA)
         return operation, pa.Table.from_pylist(rows, schema=GIVEN)
-
 
     def stream_batch(self, number: int) -> pa.Table:
         """Return the rows of a checkpoint of a stream that upserts; some have none."""
@@ -89,7 +89,13 @@ class Stream:
         self.events = EventLog()
         self.coordinator = WriteCoordinator(table._handle, self.events)
         kind = random.Random(f"stream {actor.traits.seed} {actor.name}").choice(
-            (("checkpoint", 0), ("checkpoint", 0), ("write", 0), ("checkpoint", 1), ("checkpoint", 2))
+            (
+                ("checkpoint", 0),
+                ("checkpoint", 0),
+                ("write", 0),
+                ("checkpoint", 1),
+                ("checkpoint", 2),
+            )
         )
         self.interval = Interval(checkpoints=kind[1]) if kind[1] else None
         intake = intake_of(self.coordinator, "upsert", self.folder.query_id())
@@ -110,6 +116,7 @@ class Stream:
             sealing = self.folder.query_id() if self.interval else None
             settle(self.coordinator, sealing=sealing, last=self.folder.last())
             self.hold.stale = 0.0
+        actor.baton.tell("lives")
 
     def _write(self, name: str, content: str) -> None:
         path = Path(self.folder.path, name)
@@ -144,6 +151,7 @@ class Stream:
             self.hold.give_way()
         with self._turn():
             self.checkpointing.complete()
+        self.actor.baton.tell("leaves")
         self.hold.release()
 
     def _checkpoint(self, number: int) -> None:
@@ -172,7 +180,13 @@ def stream(actor: Actor) -> None:
 def services(actor: Actor) -> None:
     """Call services, beside the writers."""
     table = actor.table()
+
+    def alone() -> None:
+        with suppress(ConcurrentWriter), writing(table._handle.storage, WAIT_S, alone=True):
+            actor.baton.tell("alone")
+
     calls: list[Callable[[], object]] = [
+        alone,
         lambda: table.clean(commits=actor.draw.randint(1, 3)),
         table.archive,
         table.cluster,
@@ -192,17 +206,16 @@ def follower(actor: Actor) -> None:
         table = actor.table()
         try:
             actor.baton.tell("follows", copy.follow(table._handle, set()))
-        except InvalidConfig as error:  # its time was cleaned away as it was read
+            if last:
+                return
+            rows: list[Row] = table.to_arrow().to_pylist()
+            actor.baton.tell("sees", visible(rows))
+        except HoodieError as error:  # its time was cleaned away as it was read
             if last or not any(text in str(error) for text in _CLEANED):
                 raise
             actor.baton.tell("follows", "cleaned")
-        if last:
-            return
-        rows: list[Row] = table.to_arrow().to_pylist()
-        actor.baton.tell("sees", visible(rows))
 
 
-_CLEANED = ("can be read is", "was cleaned")
 ACTS: dict[str, Callable[[Actor], None]] = {
     **dict.fromkeys("abc", batches),
     **dict.fromkeys("stu", stream),

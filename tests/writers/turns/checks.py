@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import pyarrow.compute as pc
 from writers.turns.rows import Traits, visible
 
 from hoodie_nb import Table
@@ -22,10 +21,14 @@ def check(
     table = Table.open(root)
     table.clean(commits=10)  # recovers
     rows = table.to_arrow().to_pylist()
-    marks = {row["id"]: row[COMMIT_TIME] for row in rows if "-" in row["id"] and "+" not in row["id"]}
+    marks = {
+        row["id"]: row[COMMIT_TIME] for row in rows if "-" in row["id"] and "+" not in row["id"]
+    }
     assert acks.keys() <= marks.keys(), f"lost: {acks.keys() - marks.keys()}"
     assert marks.keys() <= acks.keys() | maybe, f"not begun: {marks.keys() - acks.keys()}"
-    wrong = {name: marks[name] for name, instant in acks.items() if instant and instant != marks[name]}
+    wrong = {
+        name: marks[name] for name, instant in acks.items() if instant and instant != marks[name]
+    }
     assert not wrong, f"other instants than acknowledged: {wrong}"
     order = sorted(marks, key=lambda name: (marks[name], name))
     found, wanted = visible(rows), traits.snapshot(order)
@@ -34,7 +37,11 @@ def check(
         known = [name for name in order if any(row.split()[0] == name for row in state)]
         assert known == order[: len(known)], f"a reader saw {known} of {order}"
         assert state == traits.snapshot(known), f"a reader saw {state} after {known}"
-    left = [f"{name}/{e.name}" for name in EMPTY for e in table._handle.storage.list_folder(f"{OURS}/{name}")]
+    left = [
+        f"{name}/{e.name}"
+        for name in EMPTY
+        for e in table._handle.storage.list_folder(f"{OURS}/{name}")
+    ]
     pending = table._handle.timeline.pending()
     assert (left, pending) == ([], []), "left over"
     assert [str(finding) for finding in table.fsck()] == []

@@ -31,6 +31,7 @@ class Traits:
     marks_apart: bool
     batches: int
     crashes: int
+    skews_ms: tuple[int, ...] = (0,)  # of the clocks
     options: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -67,6 +68,7 @@ class Traits:
             draw.random() < 0.5,
             draw.randint(2, 3),
             draw.choice((0, 1, 1, 2, 3)),
+            draw.choice(((0,), (0, -3_600_000, 3_600_000))),
             options,
         )
 

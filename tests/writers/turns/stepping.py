@@ -31,20 +31,30 @@ NAP_MS = 10  # of virtual time, between two looks for the lock
 class Baton:
     """The channel of one process to the scheduler, and its clock."""
 
-    def __init__(self, channel: socket.socket, trace: int | None, name: str) -> None:
+    def __init__(
+        self,
+        channel: socket.socket,
+        trace: int | None,
+        name: str,
+        skew_ms: int,
+        stops: frozenset[str],
+    ) -> None:
         self._channel = channel
         self._trace = trace
         self.name = name
+        self._skew_ms = skew_ms
+        self._stops = stops  # all, if there are none
         self._guard = threading.RLock()
         self._left = 0
         self._looks = 0
         self.ms = 0
         self.looked_ms = 0
+        self.judged_ms = 0
         self.last = False  # the writers have ended
 
     def now_ms(self) -> int:
-        """Return the time that the scheduler has told."""
-        return self.ms
+        """Return the time that the scheduler has told, as this process's clock shows it."""
+        return self.ms + self._skew_ms
 
     def sleep(self, seconds: float) -> None:
         """Let others run."""
@@ -56,7 +66,7 @@ class Baton:
             self._note(what)
             if self._left > 0:
                 self._left -= 1
-            else:
+            elif not self._stops or what in self._stops:
                 self._ask("step", what)
 
     def tell(self, kind: str, value: object = None) -> None:
@@ -209,7 +219,9 @@ def _at_once(pool: ThreadPoolExecutor, act: Callable[..., Any], *given: Any) -> 
 def _opened(baton: Baton, act: Callable[..., io.FileIO]) -> Callable[..., io.FileIO]:
     def opened(storage: Storage, register: Any, path: str = lock.PATH, **more: Any) -> io.FileIO:
         baton.step(f"open {path}")
-        return act(storage, register, path, **more)
+        file = act(storage, register, path, **more)
+        baton.step("opened")
+        return file
 
     return opened
 
@@ -228,6 +240,7 @@ def _looks(baton: Baton, act: Callable[..., None]) -> Callable[..., None]:
     def refuse_early(storage: Storage, register: Any, place: io.FileIO | None) -> None:
         baton.looked_ms = baton.ms
         act(storage, register, place)
+        baton.judged_ms = baton.ms
 
     return refuse_early
 
@@ -237,7 +250,7 @@ def _locked(baton: Baton, act: Callable[..., bool]) -> Callable[..., bool]:
         baton.step("lock")
         held = act(file, storage, purpose)
         if held:
-            baton.tell("locked", baton.looked_ms)
+            baton.tell("locked", [baton.looked_ms, baton.judged_ms])
         return held
 
     return lock_file
