@@ -27,10 +27,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-HERE = Path(__file__).parents[1]
-if __name__ == "__main__":
-    sys.path[:0] = [str(HERE), str(HERE.parent)]
-    os.environ["HOODIE_NB_TESTING"] = "1"
+sys.path.insert(0, str(Path(__file__).parents[1]))
+os.environ["HOODIE_NB_TESTING"] = "1"
 
 from writers.turns.broken import RULES
 from writers.turns.checks import check
