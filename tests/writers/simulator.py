@@ -2,9 +2,10 @@
 
 `python tests/writers/simulator.py 100 1` runs 100 schedules from the seed 1 on, and names those
 that fail; `--trace` prints the steps. `--version 9`, `--type merge_on_read`, `--actors ab|as`
-choose the table and the processes: `abc` write batches, `stu` are streams, `z` calls services, `f`
-follows. `--listed 2` runs all schedules of two batches or checkpoints with at most two decisions.
-`--without line` breaks a rule (see `turns/broken.py`), and stops at the first failure.
+choose the table and the processes: `abc` write batches, `stu` are streams, `w` is one with a thread
+in the background, `z` calls services, `f` follows. `--listed 2` runs all schedules of two batches
+or checkpoints with at most two decisions. `--without line` breaks a rule (see `turns/broken.py`),
+and stops at the first failure.
 
 Each writer is a process that was forked for it: its locks are real, and its death is a SIGKILL. It
 stops at its steps (see `turns/stepping.py`), where the scheduler may let another one run, kill it,
@@ -38,7 +39,7 @@ from writers.turns.trial import Schedule, Trial
 
 from hoodie_nb import Table
 
-KINDS = "ab|as|abz|asf|abf|asz|stf|absf|aszf|abszf|sz"
+KINDS = "ab|as|abz|asf|abf|asz|stf|absf|aszf|abszf|sz|aw|awzf|sw"
 
 
 def trial(

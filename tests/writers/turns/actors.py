@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 from history.follower import Follower
 from writers.turns.rows import GIVEN, SCHEMA, Row, Traits, visible
-from writers.turns.stepping import Baton, Stepped
+from writers.turns.stepping import Baton, Stepped, with_threads
 
 from hoodie_nb import Table
+from hoodie_nb.buckets.kept_files import KeptFiles
 from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.buckets.plan import SealPlan
 from hoodie_nb.commit.admission import intake_of
@@ -25,6 +26,7 @@ from hoodie_nb.errors import ConcurrentWriter, HoodieError
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.local.in_process import keyed_in_order, seal_in_process, write_in_process
+from hoodie_nb.local.rewriting import Rewriting
 from hoodie_nb.local.settling import IN_PROCESS, settle
 from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.records.sealing import Interval
@@ -81,6 +83,10 @@ class Stream:
     Spark's part is here: it writes `offsets/N` before it runs N, and `commits/N` after it.
     """
 
+    interval: Interval | None = None
+    in_background = False
+    pause: Callable[[str], AbstractContextManager[object]] = staticmethod(nullcontext)
+
     def __init__(self, actor: Actor) -> None:
         self.actor = actor
         self.folder = CheckpointFolder(str(actor.root.parent / f"{actor.root.name}-{actor.name}"))
@@ -97,7 +103,8 @@ class Stream:
                 ("checkpoint", 2),
             )
         )
-        self.interval = Interval(checkpoints=kind[1]) if kind[1] else None
+        if kind[1]:
+            self.interval = self.interval or Interval(checkpoints=kind[1])
         intake = intake_of(self.coordinator, "upsert", self.folder.query_id())
         intake.check(GIVEN)
         self.checkpointing = Checkpointing(
@@ -163,8 +170,12 @@ class Stream:
             folder = protocol.sealing(checkpoint, before)
             if folder is not None:
                 plan = SealPlan(protocol.table.storage, protocol.intake, folder, 1)
-                keyed = keyed_in_order(rows, protocol.intake)
-                protocol.keep(checkpoint, folder, *seal_in_process(keyed, plan))
+                with self.pause(PurePosixPath(folder).name):
+                    sealed = seal_in_process(keyed_in_order(rows, protocol.intake), plan)
+                with protocol.table.timeline.listed_once():
+                    if self.in_background:
+                        protocol.take_over()
+                    protocol.keep(checkpoint, folder, *sealed)
             return
         with protocol.running(checkpoint, before, has_rows=lambda: rows.num_rows > 0) as work:
             if work is not None:
@@ -172,9 +183,61 @@ class Stream:
                 work.statuses = write_in_process(keyed, work.plan, self.events)
 
 
+class BackgroundStream(Stream):
+    """A stream that seals checkpoints, while another thread applies them."""
+
+    interval = Interval(checkpoints=3, background=True)
+    in_background = True
+
+    def __init__(self, actor: Actor) -> None:
+        self.threads = with_threads(actor.baton, random.Random(actor.draw.random()))
+        self.stopping = False
+        super().__init__(actor)
+        self.checkpointing.let_finish = self.hold.wait_until_unused
+        self.pause = self.hold.paused
+        coordinator = WriteCoordinator(actor.table()._handle, self.events)
+        self.kept = KeptFiles(1 << 20)
+        rewriting = Rewriting(self.hold.paused, self.kept)
+        self.applying = Checkpointing(coordinator, self.checkpointing.intake, Shape(), rewriting)
+
+    def run(self) -> None:
+        """Run all checkpoints, beside the other thread."""
+        join = self.threads.start(self._apply)
+        done = self.folder.last()
+        for number in range(done.batch_id + 1 if done else 0, self.actor.traits.batches):
+            self._write(f"offsets/{number}", f"{self.actor.name}-{number}")
+            with self._turn():
+                self._checkpoint(number)
+            self._write(f"commits/{number}", "")
+            self.actor.baton.tell("ack", [number, None])
+        self.stopping = True
+        join()
+        for error in self.threads.errors:
+            raise error
+        with self._turn():
+            self.hold.wait_until_unused()
+            self.checkpointing.complete()
+        self.actor.baton.tell("leaves")
+        self.hold.release()
+
+    def _apply(self) -> None:
+        while not self.stopping:
+            self.actor.baton.step("looks for seals")
+            with self.hold.writing():
+                recover_if_stale(self.applying, self.hold, self.events)
+                self.applying.complete()
+            self.hold.give_way()
+            self.actor.baton.sleep(0)
+
+
 def stream(actor: Actor) -> None:
     """Run a stream to its end."""
     Stream(actor).run()
+
+
+def background(actor: Actor) -> None:
+    """Run a stream that applies its checkpoints in the background."""
+    BackgroundStream(actor).run()
 
 
 def services(actor: Actor) -> None:
@@ -219,6 +282,7 @@ def follower(actor: Actor) -> None:
 ACTS: dict[str, Callable[[Actor], None]] = {
     **dict.fromkeys("abc", batches),
     **dict.fromkeys("stu", stream),
+    "w": background,
     "z": services,
     "f": follower,
 }

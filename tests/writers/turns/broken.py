@@ -104,11 +104,16 @@ def _without_later_times() -> None:
     Timeline.next_time = lambda self, after="": instant_time(self._clock.now_ms())
 
 
+def _without_patience() -> None:
+    lock._Held.wait_until_unused = _nothing
+
+
 RULES: dict[str, tuple[Callable[[], None], str]] = {
     "lock": (_without_lock, "who writes holds the lock"),
     "line": (_without_line, "nobody takes the lock while a writer waits that came before"),
     "place": (_without_second_look, "a place that was taken for a dead one's is taken again"),
     "life": (_without_life, "what must be alone is refused beside a stream between its turns"),
+    "patience": (_without_patience, "the lock is kept while a thread still stages"),
     "recovery": (_without_recovery, "a stream recovers the table after a turn of others"),
     "rollback": (_without_rollback, "recovery rolls back what the dead have begun"),
     "kept records": (_without_kept_records, "but not what is prepared"),

@@ -13,11 +13,12 @@ import json
 import os
 import random
 import socket
-import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO
+
+from writers.turns.threads import Threads
 
 from hoodie_nb import failpoints
 from hoodie_nb.lock import lock, waiting
@@ -44,7 +45,7 @@ class Baton:
         self.name = name
         self._skew_ms = skew_ms
         self._stops = stops  # all, if there are none
-        self._guard = threading.RLock()
+        self.threads: Threads | None = None  # of a process with several
         self._left = 0
         self._looks = 0
         self.ms = 0
@@ -58,16 +59,19 @@ class Baton:
 
     def sleep(self, seconds: float) -> None:
         """Let others run."""
+        if self.threads is not None:
+            self.threads.step()
         self._ask("waits", self.looked_ms)
 
     def step(self, what: str) -> None:
         """Go on, or wait until the scheduler says so."""
-        with self._guard:
-            self._note(what)
-            if self._left > 0:
-                self._left -= 1
-            elif not self._stops or what in self._stops:
-                self._ask("step", what)
+        if self.threads is not None:
+            self.threads.step()
+        self._note(what)
+        if self._left > 0:
+            self._left -= 1
+        elif not self._stops or what in self._stops:
+            self._ask("step", what)
 
     def tell(self, kind: str, value: object = None) -> None:
         """Tell the scheduler what has happened, which is a step, too."""
@@ -84,9 +88,8 @@ class Baton:
             os.write(self._trace, f"{self.ms % 10**8:8d} {self.name} {what}\n".encode())
 
     def _ask(self, kind: str, value: object = None) -> None:
-        with self._guard:
-            self._channel.send(json.dumps([kind, value]).encode())
-            self.wait()
+        self._channel.send(json.dumps([kind, value]).encode())
+        self.wait()
 
     def wait(self) -> None:
         """Wait until the scheduler lets this process go on."""
@@ -204,6 +207,14 @@ def simulate(baton: Baton, ids: random.Random) -> None:
     waiting.take_place = _place(baton, waiting.take_place)
     waiting.refuse_early = _looks(baton, waiting.refuse_early)
     lock.lock_file = _locked(baton, lock.lock_file)
+
+
+def with_threads(baton: Baton, draw: random.Random) -> Threads:
+    """Let this process have several threads that take the table's mutex."""
+    baton.threads = Threads(draw)
+    lock.threading = baton.threads
+    lock._guard = baton.threads.RLock()
+    return baton.threads
 
 
 def _at_once(pool: ThreadPoolExecutor, act: Callable[..., Any], *given: Any) -> Future[Any]:
