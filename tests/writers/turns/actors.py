@@ -277,6 +277,7 @@ def follower(actor: Actor) -> None:
             if last or not any(text in str(error) for text in _CLEANED):
                 raise
             actor.baton.tell("follows", "cleaned")
+        actor.baton.sleep(0)
 
 
 ACTS: dict[str, Callable[[Actor], None]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -103,6 +104,7 @@ class Trial:
         seed = f"{self.traits.seed} {process.name} {process.run}"
         skew_ms = random.Random(f"clock {seed}").choice(self.traits.skews_ms)
         baton = Baton(channel, self.trace, process.name, skew_ms, self.schedule.stops)
+        gc.disable()  # it is short-lived
         try:
             self.break_rule()
             simulate(baton, random.Random(f"ids {seed}"))
