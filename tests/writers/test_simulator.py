@@ -2,57 +2,52 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
-from dataclasses import replace
+import hashlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from suites import seed
-from writers.simulator import KINDS, trial, warmed
-from writers.turns.rows import Traits
-from writers.turns.schedules import Listed, listed
 
-DRAWN = range(24)
+SIMULATOR = Path(__file__).with_name("simulator.py")
+DRAWN = 25
 CAUGHT = {  # a rule, and a seed whose schedule fails without it
 }
 
 
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    """Return a folder in which processes can be forked quickly."""
-    with warmed() as folder:
-        yield folder
+def simulator(*arguments: str) -> tuple[int, str]:
+    """Run the simulator in a process of its own; return its exit code and output."""
+    command = [sys.executable, str(SIMULATOR), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("number", DRAWN)
-def test_drawn_schedules(folder: Path, number: int) -> None:
+def test_drawn_schedules() -> None:
     """Writers, services and followers that are interrupted, killed or asleep at any step.
 
     The commit draws the seeds (`HOODIE_NB_SAMPLE=<commit>` draws the same ones again).
     """
-    drawn = random.Random(f"{seed()} {number}").randrange(10**9)
-    found = trial(Traits.of(drawn, KINDS, None, None), folder)
-    assert found["turns"] > 0
+    drawn = int.from_bytes(hashlib.sha256(f"{seed()} simulator".encode()).digest()[:4])
+    code, output = simulator(f"{DRAWN}", f"{drawn}")
+    assert code == 0, output
+    assert f"'schedules': {DRAWN}" in output
 
 
 @pytest.mark.parametrize("actors", ["ab", "as"])
-def test_each_switch_and_each_death(folder: Path, actors: str) -> None:
+def test_each_switch_and_each_death(actors: str) -> None:
     """One writer stops or dies at each step of the protocol, and the other one goes on."""
-    traits = replace(Traits.of(1, actors, 9, "copy_on_write"), batches=1)
-    turns = []
-
-    def run(schedule: Listed) -> None:
-        turns.append(trial(traits, folder, schedule)["turns"])
-
-    assert len([*listed(run, 1)]) > 30
-    assert max(turns) > min(turns)
+    kind = ("--version", "9", "--type", "copy_on_write")
+    code, output = simulator("1", "1", "--listed", "1", "--actors", actors, *kind)
+    assert code == 0, output
+    assert "'deaths': 2" in output  # twenty and more
 
 
 @pytest.mark.parametrize("rule", CAUGHT)
-def test_without_a_rule_a_schedule_fails(folder: Path, rule: str) -> None:
+def test_without_a_rule_a_schedule_fails(rule: str) -> None:
     """The simulator sees what the rule is for."""
-    traits = Traits.of(CAUGHT[rule], KINDS, None, None)
-    trial(traits, folder)
-    with pytest.raises(AssertionError):
-        trial(traits, folder, rule=rule)
+    number, actors = CAUGHT[rule]
+    given = ("1", f"{number}", "--actors", actors)
+    assert simulator(*given)[0] == 0
+    code, output = simulator(*given, "--without", rule)
+    assert code == 1 and "failed: " in output, output

@@ -42,7 +42,7 @@ class Process:
     waits: bool = False
     place: str = ""  # in the line
     place_ms: int = 0
-    awake_ms: int = 0
+    awake_ms: list[int] = field(default_factory=list)
     lives: bool = False  # a stream, also between its turns
     ended: bool = False
     dead: bool = False
@@ -192,12 +192,12 @@ class Trial:
     def _note(self, process: Process, kind: str, value: object) -> None:
         process.waits = kind == "waits"
         if kind == "waits":
-            process.awake_ms = int(str(value))
+            process.awake_ms.append(int(str(value)))
             self.now_ms += NAP_MS
             self.counts["waits"] += 1
         elif kind == "place":
             process.place, process.place_ms = str(value), self.now_ms
-            process.awake_ms = self.now_ms
+            process.awake_ms.append(self.now_ms)
         elif kind == "locked":
             self._check_line(process, *value)  # type: ignore[misc]
             process.place = ""
@@ -230,6 +230,6 @@ class Trial:
         """Whoever has the lock now was the first of those in the line that are awake."""
         for other in self.processes:
             before = other.place and not (process.place and process.place < other.place)
-            awake = judged_ms - other.awake_ms < ASLEEP_MS
+            awake = any(0 <= judged_ms - ms < ASLEEP_MS for ms in other.awake_ms)
             if before and awake and other is not process and other.place_ms < looked_ms:
                 raise Failed(f"{process.name} has jumped the line before {other.name}")
