@@ -12,6 +12,7 @@ import io
 import json
 import os
 import random
+import re
 import socket
 import uuid
 from collections.abc import Callable
@@ -26,6 +27,9 @@ from hoodie_nb.storage.beneath import Place
 from hoodie_nb.storage.local_storage import LocalStorage
 from hoodie_nb.storage.storage import Entry, Storage
 
+COMMIT = "(commit|deltacommit|replacecommit)"
+COMPLETED = re.compile(rf"\d{{17}}(_\d{{17}})?\.{COMMIT}")
+REQUESTED = re.compile(rf"\d{{17}}\.{COMMIT}\.requested")
 NAP_MS = 10  # of virtual time, between two looks for the lock
 
 
@@ -127,6 +131,12 @@ class Stepped(LocalStorage):
         self._step("put", path)
         super().put(path, content, new=new, durable=durable)
         os.utime(self.fetch(path), (self._baton.time(),) * 2)
+        folder, _, name = path.rpartition("/")
+        if COMPLETED.fullmatch(name):
+            names = super().file_names(folder)
+            done = {n[:17] for n in names if COMPLETED.fullmatch(n)}
+            begun = {n[:17] for n in names if REQUESTED.fullmatch(n)}
+            self._baton.tell("completes", [name, sorted(begun - done)])
 
     def make_folder(self, path: str) -> None:
         """Step, then make the folder."""

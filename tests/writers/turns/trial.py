@@ -77,6 +77,7 @@ class Trial:
     counts: Counter[str] = field(default_factory=Counter)
     seen: list[list[str]] = field(default_factory=list)
     now_ms: int = START_MS
+    newest: str = ""
 
     def __post_init__(self) -> None:
         self.processes = [Process(name) for name in self.traits.actors]
@@ -212,6 +213,12 @@ class Trial:
             process.acked = int(str(value))
         elif kind == "sees":
             self.seen.append(value)  # type: ignore[arg-type]
+        elif kind == "completes":
+            instant, pending = value  # type: ignore[misc]
+            self.counts["commits"] += 1
+            if pending or instant[:17] < self.newest:
+                raise Failed(f"{process.name} completes {instant} after {self.newest}: {pending}")
+            self.newest = instant[:17]
         elif kind in ("lives", "leaves"):
             process.lives = kind == "lives"
         elif kind == "alone":
