@@ -22,21 +22,11 @@ def check(
     """Compare the table with its batches in the order of their commits; return what there is."""
     table = Table.open(root)
     table.clean(commits=10)  # recovers
-    rows = table.to_arrow().to_pylist()
-    marks = {
-        row["id"]: row[COMMIT_TIME] for row in rows if "-" in row["id"] and "+" not in row["id"]
-    }
+    marks, order = snapshot(table, traits)
     assert acks.keys() <= marks.keys(), f"lost: {acks.keys() - marks.keys()}"
     assert marks.keys() <= acks.keys() | maybe, f"not begun: {marks.keys() - acks.keys()}"
-    wrong = {
-        name: marks[name] for name, instant in acks.items() if instant and instant != marks[name]
-    }
-    assert not wrong, f"other instants than acknowledged: {wrong}"
-    found = visible(rows)
-    orders = [*_orders(marks)]
-    order = next((o for o in orders if traits.snapshot(o) == found), orders[0])
-    wanted = traits.snapshot(order)
-    assert found == wanted, f"rows {found}, not {wanted}, after {order}"
+    wrong = [name for name, instant in acks.items() if instant and instant != marks[name]]
+    assert not wrong, f"not in the instants that were acknowledged: {wrong}"
     for state in seen:
         known = [name for name in order if any(row.split()[0] == name for row in state)]
         assert known == order[: len(known)], f"a reader saw {known} of {order}"
@@ -50,6 +40,21 @@ def check(
     assert (left, pending) == ([], []), "left over"
     assert [str(finding) for finding in table.fsck()] == []
     return Counter(batches=len(order), unacknowledged=len(marks.keys() - acks.keys()))
+
+
+def snapshot(table: Table, traits: Traits) -> tuple[dict[str, str], list[str]]:
+    """Return the instants of the batches that are in the table, and the order of these.
+
+    The rows must be those of the batches in that order.
+    """
+    rows = table.to_arrow().to_pylist()
+    marks = {row["id"]: row[COMMIT_TIME] for row in rows if row["id"] == row["v"]}
+    found = visible(rows)
+    orders = [*_orders(marks)]
+    order = next((o for o in orders if traits.snapshot(o) == found), orders[0])
+    wanted = traits.snapshot(order)
+    assert found == wanted, f"rows {found}, not {wanted}, after {order}"
+    return marks, order
 
 
 def _orders(marks: dict[str, str]) -> Iterator[list[str]]:

@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import Protocol
 
 from writers.turns.actors import ACTS, Actor
+from writers.turns.checks import snapshot
 from writers.turns.rows import Traits
 from writers.turns.stepping import NAP_MS, Baton, simulate
+
+from hoodie_nb import Table
 
 START_MS = 1_767_225_600_000
 ASLEEP_MS = 5_000
@@ -78,6 +81,7 @@ class Trial:
     seen: list[list[str]] = field(default_factory=list)
     now_ms: int = START_MS
     newest: str = ""
+    marks: dict[str, str] = field(default_factory=dict)  # the instants of the batches
 
     def __post_init__(self) -> None:
         self.processes = [Process(name) for name in self.traits.actors]
@@ -214,11 +218,7 @@ class Trial:
         elif kind == "sees":
             self.seen.append(value)  # type: ignore[arg-type]
         elif kind == "completes":
-            instant, pending = value  # type: ignore[misc]
-            self.counts["commits"] += 1
-            if pending or instant[:17] < self.newest:
-                raise Failed(f"{process.name} completes {instant} after {self.newest}: {pending}")
-            self.newest = instant[:17]
+            self._check_commit(process, *value)  # type: ignore[misc]
         elif kind in ("lives", "leaves"):
             process.lives = kind == "lives"
         elif kind == "alone":
@@ -240,3 +240,15 @@ class Trial:
             awake = any(0 <= judged_ms - ms < ASLEEP_MS for ms in other.awake_ms)
             if before and awake and other is not process and other.place_ms < looked_ms:
                 raise Failed(f"{process.name} has jumped the line before {other.name}")
+
+    def _check_commit(self, process: Process, instant: str, pending: list[str]) -> None:
+        """The commit is the newest, the rows are those of all batches, and no batch moves."""
+        self.counts["commits"] += 1
+        if pending or instant[:17] < self.newest:
+            raise Failed(f"{process.name} completes {instant} after {self.newest}: {pending}")
+        self.newest = instant[:17]
+        marks, _ = snapshot(Table.open(self.root), self.traits)
+        moved = {name for name, time17 in self.marks.items() if marks.get(name) != time17}
+        if moved:
+            raise Failed(f"{process.name} has lost or repeated {moved} by {instant}")
+        self.marks = marks
