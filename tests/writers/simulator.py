@@ -113,13 +113,13 @@ class Figures:
         self.failed: list[object] = []
         self._began = time.monotonic()
 
-    def add(self, name: object, run: Callable[[], Counter[str]]) -> None:
+    def add(self, name: object, traits: Traits, run: Callable[[], Counter[str]]) -> None:
         """Run a schedule; print figures now and then."""
         try:
             self.counts += run()
         except Exception as error:
             self.failed.append(name)
-            print(f"failed: {name}\n{error}", flush=True)
+            print(f"failed: {name} (again with --trace: 1 {traits.seed}), {traits}\n{error}")
         self.counts["schedules"] += 1
         if self.counts["schedules"] % 500 == 0:
             self.show()
@@ -140,13 +140,13 @@ def main() -> None:
             traits = Traits.of(seed, given.actors, given.version, given.type)
             if given.listed is None:
                 figures.add(
-                    traits, lambda t=traits: trial(t, folder, trace=trace, rule=given.without)
+                    seed, traits, lambda t=traits: trial(t, folder, trace=trace, rule=given.without)
                 )
             else:
                 one = replace(traits, batches=1)
                 for _ in listed(
                     lambda schedule, t=one: figures.add(
-                        (t, schedule.decisions), lambda: trial(t, folder, schedule, trace)
+                        schedule.decisions, t, lambda: trial(t, folder, schedule, trace)
                     ),
                     given.listed,
                 ):
