@@ -74,7 +74,10 @@ class Listed:
         """Return the one that goes on, or the next that may have something to do."""
         first = next((n for n, p in enumerate(living) if p.name == self._current), 0)
         order = living[first:] + living[:first]
-        able = [process for process in order if process.name not in self._tried] or order
+        able = [process for process in order if process.name not in self._tried]
+        if not able:  # all in turn
+            self._tried.clear()
+            able = order[1:] + order[:1]
         self._current = able[0].name
         return able[0]
 
