@@ -46,6 +46,18 @@ def test_a_file_that_is_cleaned_away_before_it_is_read_is_named_so(tmp_path: Pat
         scan.read()
 
 
+def test_changes_that_the_first_clean_overtakes_are_refused(tmp_path: Path) -> None:
+    """No clean was on the timeline when it was listed: what is gone is not called lost."""
+    table = make(tmp_path / "t", **{"hoodie.clean.automatic": False})
+    for number in range(4):
+        upsert(table, number, [0, 1])
+    first = table.history()["requested_time"].iloc[0]
+    reader, storage = overtaken(table, listing("a"), lambda: table.clean(commits=1))
+    with pytest.raises(InvalidConfig, match="a cleaner removed it"):
+        reader.changes(since=first)
+    assert storage.fired
+
+
 def archive(root: Path, *kinds: str, keep: int) -> None:
     """Archive the timeline's files of these actions but for the newest instants, as Java does."""
     folder = root / ".hoodie"
