@@ -15,6 +15,7 @@ from hoodie_nb.commit import coordinator, recovery
 from hoodie_nb.commit.admission import Admission
 from hoodie_nb.commit.recovery import Recovery
 from hoodie_nb.local import settling
+from hoodie_nb.local.ahead import Ahead
 from hoodie_nb.lock import lock, waiting
 from hoodie_nb.records.sealing import SealedRecords
 from hoodie_nb.timeline.timeline import Listing, Timeline
@@ -101,7 +102,15 @@ def _without_marks() -> None:
 
 
 def _without_later_times() -> None:
-    Timeline.next_time = lambda self, after="": instant_time(self._clock.now_ms())
+    Timeline.next_time = lambda self, after="", **_: instant_time(self._clock.now_ms())
+
+
+def _without_fitting() -> None:
+    Ahead._fits = lambda self, plan, intake: True
+
+
+def _without_notes() -> None:
+    recovery.noted = lambda storage: set()
 
 
 def _without_patience() -> None:
@@ -124,5 +133,7 @@ RULES: dict[str, tuple[Callable[[], None], str]] = {
     "settling": (_without_settling, "prepared and sealed work goes before one's own instant"),
     "skipping": (_without_skipping, "a checkpoint that is in the table is skipped"),
     "marks": (_without_marks, "who applied seals is read again in each turn"),
+    "fitting": (_without_fitting, "what is written ahead is written again if others meet it"),
+    "notes": (_without_notes, "files of those that wait are kept"),
     "later times": (_without_later_times, "an instant is later than all on the timeline"),
 }

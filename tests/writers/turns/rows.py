@@ -29,6 +29,7 @@ class Traits:
     partitions: int
     ordered: bool
     marks_apart: bool
+    narrow: bool  # a batch has rows of one partition only
     batches: int
     crashes: int
     skews_ms: tuple[int, ...] = (0,)  # of the clocks
@@ -63,8 +64,9 @@ class Traits:
             table_type,
             tuple(draw.choice(kinds.split("|"))),
             draw.randint(2, 6),
-            draw.randint(1, 2),
+            draw.randint(1, 3),
             draw.random() < 0.7,
+            draw.random() < 0.5,
             draw.random() < 0.5,
             draw.randint(2, 3),
             draw.choice((0, 1, 1, 2, 3)),
@@ -88,17 +90,19 @@ class Traits:
     def batch(self, name: str) -> tuple[str, list[Row]]:
         """Return a batch's operation and its rows, which its name decides; the mark comes first."""
         draw = random.Random(f"{self.seed} {name}")
-        apart = "marks" if self.marks_apart else f"p{draw.randrange(self.partitions)}"
+        one = draw.randrange(self.partitions)
+        apart = "marks" if self.marks_apart and not self.narrow else f"p{one}"
         mark = _row(name, apart, 0, name, deleted=False)
         operation = "insert" if draw.random() < 0.1 else "upsert"
         if operation == "insert":
-            return operation, [mark, _row(f"{name}+", "p0", 1, name, deleted=False)]
+            return operation, [mark, _row(f"{name}+", apart, 1, name, deleted=False)]
         rows = [
             _row(
                 f"k{k}", f"p{k % self.partitions}", draw.randint(1, 2), name,
                 deleted=draw.random() < 0.25,
             )
             for k in draw.sample(range(self.keys), draw.randint(1, min(4, self.keys)))
+            if k % self.partitions == one or not self.narrow
         ]  # fmt: skip
         return operation, [mark, *rows]
 

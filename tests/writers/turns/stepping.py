@@ -15,14 +15,16 @@ import random
 import re
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO
 
 from writers.turns.threads import Threads
 
 from hoodie_nb import failpoints
-from hoodie_nb.lock import lock, waiting
+from hoodie_nb.local.ahead import Ahead
+from hoodie_nb.lock import forks, lock, waiting
 from hoodie_nb.storage.beneath import Place
 from hoodie_nb.storage.local_storage import LocalStorage
 from hoodie_nb.storage.storage import Entry, Storage
@@ -56,6 +58,7 @@ class Baton:
         self.looked_ms = 0
         self.judged_ms = 0
         self.last = False  # the writers have ended
+        self.place: io.FileIO | None = None  # while it works before its turn
 
     def now_ms(self) -> int:
         """Return the time that the scheduler has told, as this process's clock shows it."""
@@ -72,6 +75,8 @@ class Baton:
         if self.threads is not None:
             self.threads.step()
         self._note(what)
+        if self.place is not None:  # as a thread of the library does
+            os.utime(self.place.fileno(), (self.time(),) * 2)
         if self._left > 0:
             self._left -= 1
         elif not self._stops or what in self._stops:
@@ -215,15 +220,17 @@ def simulate(baton: Baton, ids: random.Random) -> None:
     lock.opened = _opened(baton, lock.opened)
     waiting.opened = _opened(baton, waiting.opened)
     waiting.take_place = _place(baton, waiting.take_place)
+    waiting.awake = _awake(baton)
     waiting.refuse_early = _looks(baton, waiting.refuse_early)
     lock.lock_file = _locked(baton, lock.lock_file)
+    Ahead._fits = _fits(baton, Ahead._fits)  # type: ignore[method-assign]
 
 
 def with_threads(baton: Baton, draw: random.Random) -> Threads:
     """Let this process have several threads that take the table's mutex."""
     baton.threads = Threads(draw)
     lock.threading = baton.threads
-    lock._guard = baton.threads.RLock()
+    forks._guard = baton.threads.RLock()
     return baton.threads
 
 
@@ -248,13 +255,29 @@ def _opened(baton: Baton, act: Callable[..., io.FileIO]) -> Callable[..., io.Fil
 
 
 def _place(baton: Baton, act: Callable[..., io.FileIO]) -> Callable[..., io.FileIO]:
-    def take_place(storage: Storage, register: Any) -> io.FileIO:
-        place = act(storage, register)
+    def take_place(storage: Storage, register: Any, line: ExitStack) -> io.FileIO:
+        place = act(storage, register, line)
         waiting.os.utime(place.fileno())
         baton.tell("place", os.path.basename(str(place.name)))
         return place
 
     return take_place
+
+
+def _awake(baton: Baton) -> Callable[..., Any]:
+    @contextmanager
+    def awake(place: io.FileIO) -> Iterator[Callable[[str], None]]:
+        def note(instant_time: str) -> None:
+            os.pwrite(place.fileno(), instant_time.encode(), 0)
+            baton.step("noted")
+
+        baton.place = place
+        try:
+            yield note
+        finally:
+            baton.place = None
+
+    return awake
 
 
 def _looks(baton: Baton, act: Callable[..., None]) -> Callable[..., None]:
@@ -264,6 +287,15 @@ def _looks(baton: Baton, act: Callable[..., None]) -> Callable[..., None]:
         baton.judged_ms = baton.ms
 
     return refuse_early
+
+
+def _fits(baton: Baton, act: Callable[..., bool]) -> Callable[..., bool]:
+    def fits(self: Ahead, plan: Any, intake: Any) -> bool:
+        found = act(self, plan, intake)
+        baton.tell("ahead" if found else "again")
+        return found
+
+    return fits
 
 
 def _locked(baton: Baton, act: Callable[..., bool]) -> Callable[..., bool]:

@@ -87,7 +87,7 @@ class Mutex:
         self._owner: int | None = None
         self._depth = 0
 
-    def acquire(self, timeout: float = -1) -> bool:
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Wait for the lock, without a limit."""
         mine = threading.get_ident()
         while self._owner not in (None, mine):

@@ -225,6 +225,8 @@ class Trial:
             self.counts["alone"] += 1
             if any(other.lives for other in self.processes):
                 raise Failed(f"{process.name} is alone, beside a stream")
+        elif kind in ("ahead", "again"):
+            self.counts[kind] += 1
         elif kind == "follows":
             self.counts[str(value)] += 1
         elif kind == "ends":
