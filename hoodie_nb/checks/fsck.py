@@ -57,7 +57,7 @@ _OURS = {  # the cures in a merge-on-read table of this library, by code
     "lost-log": f"restore it from a backup, or {ACCEPT}",
 }
 _DROPPING = "Table.open(path, drop_metadata_table=True)"
-_DROP = f"write once with {_DROPPING}, or delete the folder"
+_DROP = "write once with Table.open(path, drop_metadata_table=True), or delete the folder"
 _PLANS = {"clean": read_clean, "restore": read_restore, "rollback": read_rollback}
 
 
@@ -206,10 +206,9 @@ def _hidden(table: TableHandle, history: History, newest: Mapping[Group, str]) -
     """
     for path, group, name in base_files_at(history.facts):
         before = history.facts[path].previous or ""
-        if not (before.isdigit() and name.instant_time < min(before, newest.get(group, ""))):
-            continue
-        there = table.storage.entry(path) is not None
-        if there or path in cleaned_files(table)[0]:
+        hidden = before.isdigit() and name.instant_time < min(before, newest.get(group, ""))
+        there = hidden and table.storage.entry(path) is not None
+        if there or (hidden and path in cleaned_files(table)[0]):
             fix = "delete that file" if there else "this finding ends when the commit is archived"
             yield Finding(
                 f"commit {name.instant_time} wrote {path} upon the slice of {before}, which sorts "

@@ -279,10 +279,9 @@ def parse(
 
 def _refuse(refused: Sequence[str]) -> None:
     """Raise InvalidConfig with all these reasons, a line each."""
-    if len(refused) > 1:
-        refused = [f"{len(refused)} options are refused:", *refused]
     if refused:
-        raise InvalidConfig("\n- ".join(refused))
+        several = [f"{len(refused)} options are refused:"] if len(refused) > 1 else []
+        raise InvalidConfig("\n- ".join([*several, *refused]))
 
 
 def _merges(value: str, operation: str) -> bool:
