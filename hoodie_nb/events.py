@@ -69,6 +69,7 @@ The loggers have the names of the folders of the code (docs/architecture.md):
 | logger | its events | level |
 | --- | --- | --- |
 | `hoodie_nb.stream` | of jobs, batches, checkpoints, turns, faults | INFO; DEBUG: of batches |
+| `hoodie_nb.lock` | that a write waits for another process (no event) | INFO |
 | `hoodie_nb.commit` | of instants and commits | INFO; DEBUG: steps before a commit |
 | `hoodie_nb.services` | of table services: cleaning, archiving, savepoints, … | INFO |
 | `hoodie_nb.index`, `hoodie_nb.buckets` | of the index; of operators, buffers and files | DEBUG |

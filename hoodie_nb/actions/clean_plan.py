@@ -22,8 +22,8 @@ for a reader. So unless the number of commits is given, further commits are reta
 - have made files old that have together at most `_HOUR_SHARE` times the bytes of the partitions
   that they wrote to. An hour of such a stream would be 1,800 versions of each file.
 
-The bytes are known only of the commits of this process: those of others are not read for this, so
-its first commit retains ten.
+The bytes are known only of the commits by this handle: those of others are not read for this, so
+the first commit after a table was opened retains ten.
 
 *Cost*: a plan lists the partitions that commits have changed since the previous plan, and in them
 looks at the changed file groups. The first plan of a table that was never cleaned lists all.

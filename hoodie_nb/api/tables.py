@@ -60,7 +60,7 @@ class Table(TableReads, TableMaintenance):
     | merge_mode | "event_time" (default with `ordering`), "commit_time", "partial" (null: keep) |
     | table_version | 6 (all engines), 8 or 9 (Hudi 1.x); default 6, or 9 if merge-on-read |
     | global_index | True: a key is in one partition of the table (docs/global-keys.md) |
-    | table_type | "copy_on_write", or "merge_on_read" (first steps: docs/merge-on-read.md) |
+    | table_type | "copy_on_write", or "merge_on_read" (docs/merge-on-read.md) |
     | if_exists | "error", "open" (it must agree; `options` are changed) or "replace" |
     | hive_style, url_encode | folders `column=value`; special characters as `%2F` |
     | options | file sizes, codec, bloom filter, cleaning: see `hoodie_nb.config` |

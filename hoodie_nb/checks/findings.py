@@ -35,6 +35,7 @@ STAKES = {
     "duplicate-keys": "rows doubled",
     "foreign-file": "rows doubled",
     "foreign-pending-instant": "nothing",
+    "hidden-slice": "rows hidden",
     "late-completed-file": "rows lost",
     "leftover": "disk space",
     "leftover-metadata-table": "disk space",

@@ -56,6 +56,7 @@ _OURS = {  # the cures in a merge-on-read table of this library, by code
     "duplicate-keys": "restore a backup, or undo the commits that doubled them (Table.restore)",
     "lost-log": f"restore it from a backup, or {ACCEPT}",
 }
+_DROPPING = "Table.open(path, drop_metadata_table=True)"
 _DROP = "write once with Table.open(path, drop_metadata_table=True), or delete the folder"
 _PLANS = {"clean": read_clean, "restore": read_restore, "rollback": read_rollback}
 
@@ -95,6 +96,8 @@ def _findings(table: TableHandle) -> list[Finding]:
     found = [finding for look in (_leftovers, _late, record_findings) for finding in look(table)]
     damaged: set[str] = set()
     found += [*_files(table, damaged), *_keys(table, damaged)]
+    if table.config.metadata_partitions:  # every repair needs it dropped
+        found = [replace(f, fix=f.fix.replace("Table.open(path)", _DROPPING)) for f in found]
     if not table.config.merge_on_read:
         return found
     if _is_foreign(table):  # repairs are not possible
@@ -192,7 +195,28 @@ def _files(table: TableHandle, damaged: set[str]) -> Iterator[Finding]:
                 "write its rows again from the source, or read it and upsert them; then delete it",
                 "replaced-file-group",
             )
+    yield from _hidden(table, history, newest)
     yield from _older(table, slices, history)
+
+
+def _hidden(table: TableHandle, history: History, newest: Mapping[Group, str]) -> Iterator[Finding]:
+    """Find files whose commit sorts before the slice it was built on: its clock had gone back.
+
+    One deleted by hand is no finding, as its rows were then written again; a clean says nothing.
+    """
+    for path, group, name in base_files_at(history.facts):
+        before = history.facts[path].previous or ""
+        hidden = before.isdigit() and name.instant_time < min(before, newest.get(group, ""))
+        there = hidden and table.storage.entry(path) is not None
+        if there or (hidden and path in cleaned_files(table)[0]):
+            fix = "delete that file" if there else "this finding ends when the commit is archived"
+            yield Finding(
+                f"commit {name.instant_time} wrote {path} upon the slice of {before}, which sorts "
+                "after it: no reader shows its rows and deletes",
+                f"set the writer's time zone of before, or its clock past {before}, and write the "
+                f"rows and deletes of that commit again; then {fix}",
+                "hidden-slice",
+            )
 
 
 def _cleaned_of_undone(table: TableHandle) -> set[str]:

@@ -261,10 +261,11 @@ class ProgressRecords:
         raise InvalidTable(
             f"the table {self._storage.root}, which has {counted(count, 'commit')}, has no "
             f"record of query {last.query_id}, but the checkpoint folder continues with batch "
-            f"{last.batch_id + 1}: the folder is that of a stream into {whose}, or this "
-            "table was deleted or replaced (if_exists='replace') after the stream had begun. Start "
-            "the stream with a new checkpoint folder, one for each table: it reads its source from "
-            f"the start, and repeated upserts converge (also if {_path(last.query_id)} was lost)"
+            f"{last.batch_id + 1}: the folder is that of a stream into {whose}, or of Hudi's own "
+            "stream, or this table was deleted or replaced (if_exists='replace') after the stream "
+            "had begun. Start the stream with a new checkpoint folder, one for each table: it "
+            "reads its source from the start, and repeated upserts converge (also if "
+            f"{_path(last.query_id)} was lost)"
         )
 
     def check_insert(

@@ -7,7 +7,7 @@ reason: ignored, it would change what the user gets without a word.
 """
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -170,6 +170,9 @@ REFUSED = {  # all options that begin so
 }
 
 
+_OWN = {field.metadata["name"]: field.metadata["check"] for field in fields(WriteOptions)}
+
+
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """The options of one write.
@@ -200,19 +203,21 @@ class SinkOptions:
         return {name: given[name] for name in given if name != "keygen"}
 
     def refuse_others(self, config: TableConfig) -> None:
-        """Raise InvalidConfig if an option says other than the table's own definition."""
+        """Raise InvalidConfig if options say other than the table's own definition."""
         renamed: dict[str, object] = {
             "table_type": "merge_on_read" if config.merge_on_read else "copy_on_write",
             "table_version": int(config.version),
             "global_index": config.global_keys,
         }
+        refused: list[str] = []
         for argument, (option, value) in self.definition.items():
             known = renamed[argument] if argument in renamed else getattr(config, argument)
             if value != known and not _says_nothing(argument, value, config):
-                raise InvalidConfig(
+                refused.append(
                     f"option {option} says {_shown(value)}, but the table at {self.path} has "
                     f"{_shown(known)}: leave the option out, or write to another path"
                 )
+        _refuse(refused)
 
 
 def _says_nothing(argument: str, value: object, config: TableConfig) -> bool:
@@ -227,7 +232,7 @@ def _shown(value: object) -> str:
 def parse(
     given: Mapping[str, str], *, overwrite: bool = False, stream: bool = False
 ) -> SinkOptions:
-    """Return the options of a write, or raise InvalidConfig that names the option and the remedy.
+    """Return the options of a write, or raise InvalidConfig that names each refused option.
 
     `overwrite`: of mode("overwrite"), or of a stream with outputMode("complete").
     """
@@ -240,20 +245,25 @@ def parse(
     definition = dict[str, tuple[str, object]]()
     options = dict[str, str]()
     store = dict[str, str]()
-    known = {f.metadata["name"] for f in fields(WriteOptions)}
+    refused: list[str] = []
     for name, value in named.items():
-        if name in ARGUMENTS:
-            _define(definition, name, value)
-        elif name in known:
-            options[name] = value
-        elif name in FIXED:
-            _check_fixed(name, value)
-        elif name == OPERATION or name in SPARKS_OWN or name in WITHOUT_EFFECT:
-            continue
-        elif is_remote(path) and not path.startswith("file:") and not name.startswith("hoodie"):
-            store[name] = value
-        else:
-            raise InvalidConfig(_unknown(name))
+        try:
+            if name in ARGUMENTS:
+                _define(definition, name, value)
+            elif name in _OWN:
+                _OWN[name](value, name)
+                options[name] = value
+            elif name in FIXED:
+                _check_fixed(name, value)
+            elif name == OPERATION or name in SPARKS_OWN or name in WITHOUT_EFFECT:
+                continue
+            elif is_remote(path) and not path.startswith("file:") and not name.startswith("hoodie"):
+                store[name] = value
+            else:
+                refused.append(_unknown(name))
+        except InvalidConfig as error:
+            refused.append(str(error))
+    _refuse(refused)
     WriteOptions().updated(options)
     operation = _operation(named.get(OPERATION), overwrite, stream)
     own = (named.get("wait"), named.get("checkpointlocation"))
@@ -265,6 +275,13 @@ def parse(
         )
     merges = _merges(named.get("schema", "fixed"), operation)
     return SinkOptions(path, operation, definition, options, store, *own, merges)
+
+
+def _refuse(refused: Sequence[str]) -> None:
+    """Raise InvalidConfig with all these reasons, a line each."""
+    if refused:
+        several = [f"{len(refused)} options are refused:"] if len(refused) > 1 else []
+        raise InvalidConfig("\n- ".join([*several, *refused]))
 
 
 def _merges(value: str, operation: str) -> bool:
@@ -304,7 +321,7 @@ def _unknown(name: str) -> str:
 def all_names() -> Iterator[str]:
     """Yield the name of each option that is accepted, with some value."""
     yield from ARGUMENTS
-    yield from (field.metadata["name"] for field in fields(WriteOptions))
+    yield from _OWN
     yield from FIXED
     yield from WITHOUT_EFFECT
     yield from (OPERATION, "wait", "schema")

@@ -85,6 +85,29 @@ def test_what_cannot_be_honoured_is_refused_with_the_remedy(case):
         parse({"path": "/t", **given})
 
 
+def test_all_refused_options_are_named_at_once():
+    """One error has a line for each, in the order given; one refusal alone is one line."""
+    wrong = {
+        "hoodie.metadata.index.column.stats.enable": "true",
+        "hoodie.metadata.enable": "true",
+        "hoodie.table.type": "LSM",
+        "hoodie.parquet.small.file.limit": "big",
+        "hoodie.cleaner.parallelism": "3",
+    }
+    with pytest.raises(InvalidConfig) as caught:
+        parse({"path": "/t", **wrong, f"{W}recordkey.field": "id"})
+    first, *lines = str(caught.value).splitlines()
+    assert first == f"{len(wrong)} options are refused:"
+    named = zip(lines, wrong, strict=True)
+    assert all(line.startswith("- ") and name in line for line, name in named)
+    with pytest.raises(InvalidConfig) as caught:
+        parse({"path": "/t", "hoodie.metadata.enable": "true"})
+    assert len(str(caught.value).splitlines()) == 1
+    given = parse({"path": "/t", f"{W}recordkey.field": "a", f"{W}partitionpath.field": "b"})
+    with pytest.raises(InvalidConfig, match=r"(?s)2 options are .*has id: .*has p: "):
+        given.refuse_others(TableConfig("t", ("id",), ("p",), "ts", merge_mode="event_time"))
+
+
 @pytest.mark.parametrize(
     ("operation", "overwrite", "stream", "expected"),
     [

@@ -184,6 +184,18 @@ def again(root: Path) -> None:
     edited_elsewhere(meta(root, f"{LATER}.commit"), json.loads(commits(root)[-1].read_bytes()))
 
 
+def set_back(root: Path) -> None:
+    """Let the clock have gone back before the newest commit of x: it sorts before all others."""
+    commit, earlier = commits(root)[1], "20000101000000000"
+    content = commit.read_text().replace(commit.stem, earlier)
+    edited_elsewhere(meta(root, f"{earlier}.commit"), json.loads(content))
+    for state in ("commit.requested", "inflight"):
+        meta(root, f"{earlier}.{state}").touch()
+    file = base(root).rename(root / "x" / base(root).name.replace(commit.stem, earlier))
+    forget(root, commit)
+    stored(file, column("_hoodie_commit_time", earlier, earlier))
+
+
 def at(time17: str) -> str:
     """Return the name of a new file group's file of an instant."""
     return f"new-0_0-0-0_{time17}.parquet"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from damages import (
+    FEW,
     LATER,
     at,
     base,
@@ -27,11 +28,12 @@ from damages import (
     properties,
     quarantine,
     savepoint,
+    set_back,
     stored,
 )
 from tables import hudi_rows, without_meta
 from test_damage_inventory import METADATA, no_files, older
-from test_fsck_fixes import rows
+from test_fsck_fixes import SCHEMA, rows
 
 from hoodie_nb import Table
 from hoodie_nb.checks.findings import STAKES, Finding
@@ -56,6 +58,7 @@ class Case:
     changes: tuple[tuple[str, str, int], ...] | None = None
 
 
+KEYS = {"schema": SCHEMA, "record_key": "id", "partition_by": "p", "ordering": "ts"}
 SMALL = (("a", "x", 2), ("b", "x", 1), ("c", "y", 1), ("d", "y", 3))
 BACKUP = "from a backup"
 CALL = re.compile(r"call (Table\.open\(path\)\.\w+\([^)]*\))")
@@ -105,6 +108,12 @@ def move_and_upsert(root: Root, finding: Finding) -> None:
     Table.open(root).fsck(repair="accept_loss")
     own = [name for name in moved.column_names if not name.startswith("_hoodie")]
     Table.open(root).upsert(moved.select(own))
+
+
+def write_again_and_delete(root: Root, finding: Finding) -> None:
+    """Write the rows of a hidden commit again, then delete its file."""
+    Table.open(root).upsert(rows(("a", "x", 2)))
+    delete(root, finding)
 
 
 def move_instant(root: Root, _: Finding) -> None:
@@ -191,6 +200,7 @@ CASES = [
         "complete or cancel it",
         delete_plan,
     ),
+    Case("hidden-slice", set_back, "commit again; then delete that file", write_again_and_delete),
     Case("late-completed-file", late, "delete that file", delete),
     Case("leftover", lambda t: folder(t, ".temp/1"), "repair=True", call),
     Case(
@@ -305,3 +315,24 @@ def test_the_cure_works(sound: dict[bool, Path], tmp_path: Path, case: Case) -> 
     assert hudi_rows(root) == without_meta(table.to_arrow()) == expected
     table.upsert(rows(("a", "x", 20), ("w", "y", 20)))
     assert [str(finding) for finding in Table.open(root).fsck()] == []
+
+
+def test_a_hidden_commit_is_named_until_it_is_archived(tmp_path: Path) -> None:
+    """Hudi shows older rows; the finding names commit, file and newer slice, also after a clean."""
+    root = Path(build(tmp_path / "t").path)
+    newer = commits(root)[0].stem
+    set_back(root)
+    assert hudi_rows(root) == without_meta(rows(("a", "x", 1), *SMALL[1:]))
+    hidden, set_behind = commits(root)[0].stem, base(root, number=0)
+    (before,) = Table.open(root).fsck()
+    assert f"commit {hidden} wrote x/{set_behind.name} upon the slice of {newer}" in before.what
+    assert "time zone of before" in before.fix and before.at_stake == "rows hidden"
+    Table.open(root).clean(commits=1)
+    assert not set_behind.exists()
+    (cleaned,) = Table.open(root).fsck()
+    assert cleaned.what == before.what and "ends when the commit is archived" in cleaned.fix
+    table = Table.create(root, if_exists="open", options=FEW, **KEYS)
+    for ts in (4, 5, 6):
+        table.upsert(rows(("a", "x", ts)))
+    assert hidden not in {commit.stem for commit in commits(root)} and table.fsck() == []
+    assert hudi_rows(root) == without_meta(rows(("a", "x", 6), *SMALL[1:]))

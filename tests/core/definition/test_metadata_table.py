@@ -143,6 +143,17 @@ def test_what_a_crash_left_does_not_disturb_other_writes(root: Path) -> None:
     assert table.fsck() == []
 
 
+def test_fsck_advises_what_repairs_beside_a_metadata_table(root: Path) -> None:
+    """Without dropping it nothing can be repaired; the call of the finding repairs and drops it."""
+    (root / ".hoodie/timeline/20990101000000000.commit.requested").touch()
+    (finding,) = Table.open(root).fsck(repair=True)
+    call = "Table.open(path, drop_metadata_table=True).fsck(repair=True)"
+    assert finding.code == "pending-instant" and call in finding.fix
+    (repaired,) = eval(call, {"Table": Table, "path": root})
+    assert repaired.repaired == "completed or rolled back" and Table.open(root).fsck() == []
+    assert without_meta(Table.open(root).to_arrow()) == BEFORE == hudi_rows(root)
+
+
 def with_a_bucket_index(root: Path) -> str:
     """Let the table look like one of a consistent bucket index."""
     (root / ".hoodie/.bucket_index").mkdir()
