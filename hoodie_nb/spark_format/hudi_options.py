@@ -213,9 +213,12 @@ class SinkOptions:
         for argument, (option, value) in self.definition.items():
             known = renamed[argument] if argument in renamed else getattr(config, argument)
             if value != known and not _says_nothing(argument, value, config):
+                cure = "leave the option out"
+                if argument == "global_index" and value:
+                    cure = "without it, a key that moves to another partition is there twice"
                 refused.append(
                     f"option {option} says {_shown(value)}, but the table at {self.path} has "
-                    f"{_shown(known)}: leave the option out, or write to another path"
+                    f"{_shown(known)}: {cure}, or write to another path"
                 )
         _refuse(refused)
 

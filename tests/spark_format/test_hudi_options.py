@@ -106,6 +106,9 @@ def test_all_refused_options_are_named_at_once():
     given = parse({"path": "/t", f"{W}recordkey.field": "a", f"{W}partitionpath.field": "b"})
     with pytest.raises(InvalidConfig, match=r"(?s)2 options are .*has id: .*has p: "):
         given.refuse_others(TableConfig("t", ("id",), ("p",), "ts", merge_mode="event_time"))
+    given = parse({"path": "/t", "hoodie.index.type": "GLOBAL_BLOOM"})
+    with pytest.raises(InvalidConfig, match=r"without it, a key that moves .* is there twice"):
+        given.refuse_others(TableConfig("t", ("id",), ("p",), "ts", merge_mode="event_time"))
 
 
 @pytest.mark.parametrize(
