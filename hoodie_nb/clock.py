@@ -106,6 +106,6 @@ def seconds(value: float | str, name: str = "duration") -> float:
 
 
 def wait_seconds(wait: float | str | None, *, on_store: bool = False) -> float:
-    """Return the seconds of an argument `wait=`; for None a minute, or on a store two."""
+    """Return the seconds of an argument `wait=`; for None a minute, or on a store 130."""
     default = STORE_WAIT_S if on_store else WAIT_S
     return default if wait is None else seconds(wait, "wait")

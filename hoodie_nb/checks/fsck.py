@@ -209,12 +209,12 @@ def _hidden(table: TableHandle, history: History, newest: Mapping[Group, str]) -
         hidden = before.isdigit() and name.instant_time < min(before, newest.get(group, ""))
         there = hidden and table.storage.entry(path) is not None
         if there or (hidden and path in cleaned_files(table)[0]):
-            fix = "delete that file" if there else "this finding ends when the commit is archived"
             yield Finding(
                 f"commit {name.instant_time} wrote {path} upon the slice of {before}, which sorts "
                 "after it: no reader shows its rows and deletes",
                 f"set the writer's time zone of before, or its clock past {before}, and write the "
-                f"rows and deletes of that commit again; then {fix}",
+                "rows and deletes of that commit again; then delete that file, if it is still "
+                "there (else this finding ends when the commit is archived)",
                 "hidden-slice",
             )
 

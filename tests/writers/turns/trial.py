@@ -236,10 +236,13 @@ class Trial:
             raise Failed(f"{process.name}: {value}")
 
     def _check_line(self, process: Process, looked_ms: int, judged_ms: int) -> None:
-        """Whoever has the lock now was the first of those in the line that are awake."""
+        """Whoever has the lock was the first of those in the line that were awake all the time."""
         for other in self.processes:
             before = other.place and not (process.place and process.place < other.place)
-            awake = any(0 <= judged_ms - ms < ASLEEP_MS for ms in other.awake_ms)
+            awake = all(
+                any(0 <= at_ms - ms < ASLEEP_MS for ms in other.awake_ms)
+                for at_ms in (looked_ms, judged_ms)
+            )
             if before and awake and other is not process and other.place_ms < looked_ms:
                 raise Failed(f"{process.name} has jumped the line before {other.name}")
 
