@@ -38,6 +38,7 @@ from hoodie_nb.index.job_keys import add_instant
 from hoodie_nb.index.manifest import newest_manifest
 from hoodie_nb.index.upkeep import learn
 from hoodie_nb.intake.intake import Intake
+from hoodie_nb.lock.waiting import noted
 from hoodie_nb.records.prepared import (
     Prepared,
     Writing,
@@ -60,9 +61,13 @@ class WriteCoordinator(Recovery):
     # --- one checkpoint -----------------------------------------------------------------------
 
     def begin(self, after: str = "", action: str = "commit", at: str = "") -> Instant:
-        """Create a new inflight instant on the timeline, later than `after`, or `at` a time."""
+        """Create a new inflight instant on the timeline, later than `after`, or `at` a time.
+
+        If others that wait have staged files, it is earlier than their instants, if possible.
+        """
         failpoints.hit("coord.requested.pre")
-        instant = self.table.timeline.request(action, after=after, at=at)
+        waiting = min(noted(self.table.storage), default="")
+        instant = self.table.timeline.request(action, after=after, before=waiting, at=at)
         self.begun = instant.requested_time
         self.events.emit("instant_requested", instant=instant.requested_time)
         failpoints.hit("coord.requested.post")

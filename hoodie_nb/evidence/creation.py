@@ -3,6 +3,7 @@
 *Fault tolerance*: an interrupted creation leaves no table, and can be repeated.
 """
 
+import errno
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from hoodie_nb.storage.storage import META, OURS, SCRATCH, TURNS, Entry, Storage
 from hoodie_nb.timeline.timeline import Timeline
 from hoodie_nb.view.file_groups import METADATA_NAMES, Commits, data_file_name, table_folders
 
+_ATTEMPTS = 10
 SchemaOf = Callable[[TableConfig], pa.Schema]
 
 
@@ -67,8 +69,19 @@ def clear(storage: Storage, found: TableConfig) -> None:
             storage.remove(path)
     for entry in storage.list_folder(OURS):
         if entry.is_folder and f"{OURS}/{entry.name}" != TURNS:  # others wait there
-            storage.remove(f"{OURS}/{entry.name}", tree=True)
+            _remove_tree(storage, f"{OURS}/{entry.name}")
     storage.remove(property_file.PATH)
+
+
+def _remove_tree(storage: Storage, path: str) -> None:
+    """Delete a folder in which those that wait may stage files, until they find it gone."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            storage.remove(path, tree=True)
+            return
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or attempt == _ATTEMPTS:
+                raise
 
 
 def _is_metadata(entry: Entry) -> bool:

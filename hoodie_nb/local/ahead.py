@@ -2,8 +2,9 @@
 
 *Work flow*: a place in the line → the view of now, and an instant's time T, noted in the place →
 files are staged for T without the lock → the turn begins, with recovery. If nothing has come since
-but cleans, savepoints, and commits to other partitions than those of the batch, all before T, then
-T is requested and its files are published. Else they are deleted, and the batch is written again.
+but cleans, savepoints, and commits before T that left the slices of the batch's partitions as they
+were, T is requested and its files are published. Else they are deleted, and the batch is written
+again.
 
 *Semantics*: nobody's writing overlaps with another one's commit, so instants complete in the order
 of their times, and nothing is rolled back: T is not on the timeline before the turn. Where batches
@@ -17,7 +18,7 @@ version 8 on: in layout 1 no completion time tells a reader at a time of day tha
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.buckets.plan import WritePlan
@@ -34,6 +35,7 @@ from hoodie_nb.rows.runs import partitions_of
 from hoodie_nb.storage.storage import is_remote
 from hoodie_nb.timeline.commits import WriteStatus, action_of
 from hoodie_nb.timeline.timeline import Instant, Listing, State
+from hoodie_nb.view.file_groups import FileSlice
 
 _OPERATIONS = ("upsert", "insert", "bulk_insert", "delete")
 _WRITES = ("commit", "deltacommit")
@@ -74,7 +76,7 @@ class Ahead:
         self._time17 = ""
         self._plan: WritePlan | None = None
         self._seen = Listing()
-        self._partitions: set[str] = set()
+        self._slices: dict[str, Mapping[str, FileSlice]] = {}  # by partition, and file id
         self._statuses: list[WriteStatus] = []
         self.intake: Intake | None = None  # once all is staged
 
@@ -106,13 +108,13 @@ class Ahead:
             keyed = keyed_as_arrived(rows, intake)
             if keyed.num_rows == 0:
                 return
-            self._partitions = {*partitions_of(keyed)}
             self._time17 = table.timeline.next_time()
             note(self._time17)
             action = action_of(self._operation, merge_on_read=table.config.merge_on_read)
             instant = Instant(self._time17, action)
             self._coordinator = WriteCoordinator(table, self._events)
             self._plan = self._coordinator.plan(instant, intake, Shape())
+            self._slices = {p: table.checked_groups.partition(p) for p in partitions_of(keyed)}
             self._statuses = write_in_process(keyed, self._plan, self._events, arrived=True)
             self.intake = intake
 
@@ -128,6 +130,7 @@ class Ahead:
         self._luck.note(fits=fits)
         self._events.emit("instant_written_ahead", instant=self._time17, fits=fits)
         if not fits:
+            self.close()  # the disk may be full
             return None
         with coordinator.committing(self.intake, ahead=plan) as work:
             work.statuses = self._statuses
@@ -146,10 +149,15 @@ class Ahead:
         commits = [i for i in new if i.action not in _HARMLESS]
         if any(i.action not in _WRITES or i.state is not State.COMPLETED for i in commits):
             return False
-        if max(now.commit_times, default="") >= self._time17:
+        if any(i.requested_time == self._time17 for i in now.instants):
             return False
-        touched = {path for i in commits for path in table.commit_metadata(i).stats}
-        return not touched & self._partitions and table.storage.entry(plan.staged) is not None
+        if max(now.commit_times, default="") > self._time17:
+            return False
+        groups = table.groups_to_write()
+        if any(groups.partition(path) != known for path, known in self._slices.items()):
+            return False
+        staged = [status.staged_path for status in self._statuses]
+        return all(table.storage.entry(path) for path in (plan.staged, *filter(None, staged)))
 
     def close(self) -> None:
         """Delete what was staged and is not committed; for errors, the next write does it."""

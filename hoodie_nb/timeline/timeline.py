@@ -112,10 +112,6 @@ class Timeline:
                 break
         return found
 
-    def now_ms(self) -> int:
-        """Return the time of the table's clock, in ms since 1970."""
-        return self._clock.now_ms()
-
     def listed_once(self) -> "_ListedOnce":
         """Reuse one listing in this block and thread: that of the first access, or of `refresh`."""
         return _ListedOnce(self, self._scope)
@@ -202,10 +198,10 @@ class Timeline:
         """Return the instants of any action that have not completed, oldest first."""
         return list(self.listing.pending)
 
-    def next_time(self, after: str = "", *, of_turn: bool = False) -> str:
+    def next_time(self, after: str = "", before: str = "") -> str:
         """Return max(now, newest time on the timeline and `after` + 1 ms) as 17 digits.
 
-        `of_turn`: instead of now, when `listed_once` began: before others that wait chose theirs.
+        Instead of now 1 ms earlier than `before`, if that is earlier.
         """
         found = self.listing.instants
         times = [(i.requested_time, i) for i in found[-1:]]
@@ -213,8 +209,9 @@ class Timeline:
         times += [(time17, found[n]) for time17, n in done[-1:]]
         newest = max((self._ms(time17, i) for time17, i in times), default=-1)
         newest = max(newest, instant_ms(after) if after else -1)
-        began_ms = getattr(self._scope, "began_ms", None) if of_turn else None
-        return instant_time(max(began_ms or self._clock.now_ms(), newest + 1))
+        now_ms = self._clock.now_ms()
+        now_ms = min(now_ms, instant_ms(before) - 1) if before else now_ms
+        return instant_time(max(now_ms, newest + 1))
 
     def _ms(self, time17: str, instant: Instant) -> int:
         try:
@@ -227,15 +224,21 @@ class Timeline:
             ) from None
 
     def request(
-        self, action: str = "commit", plan: bytes = b"", *, after: str = "", at: str = ""
+        self,
+        action: str = "commit",
+        plan: bytes = b"",
+        *,
+        after: str = "",
+        before: str = "",
+        at: str = "",
     ) -> Instant:
         """Put a new requested instant on the timeline, its time unique across actions.
 
-        `after` is the time of a rolled back instant, which the new one must follow; `at` its own
-        time, if that was chosen before (FileExistsError if there is one).
+        `after` is the time of a rolled back instant, which the new one must follow; `before` one
+        that it should precede; `at` its own, if that was chosen (FileExistsError if there is one).
         """
         for _ in range(100):
-            instant = Instant(at or self.next_time(after, of_turn=action in COMMITS), action)
+            instant = Instant(at or self.next_time(after, before), action)
             try:
                 self._put(instant, plan)
             except FileExistsError:
@@ -335,13 +338,10 @@ class _ListedOnce:
         self._outer = getattr(self._scope, "inside", False)
         if not self._outer:
             self._timeline.forget()
-            self._scope.began_ms = self._timeline.now_ms()
         self._scope.inside = True
 
     def __exit__(self, *error: object) -> None:
         self._scope.inside = self._outer
-        if not self._outer:
-            self._scope.began_ms = None
 
 
 def _file_time(modified_ms: int) -> str | None:

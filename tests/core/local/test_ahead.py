@@ -19,7 +19,7 @@ import pytest
 from tables import Model, hudi_rows, kind_of, schema_of, without_meta
 
 from hoodie_nb import Table
-from hoodie_nb.clock import ManualClock
+from hoodie_nb.clock import ManualClock, instant_ms
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import open_table
@@ -178,8 +178,22 @@ def test_a_commit_to_the_same_partition(tmp_path: Path, kind: int | str, name: s
     )
 
 
+def size_of(path: Path) -> int:
+    """Return the size of a file in bytes."""
+    return path.stat().st_size
+
+
+def later(root: Path) -> object:
+    """Write elsewhere, by a clock that is an hour ahead, after a clean by that clock."""
+    ahead = Table(open_table(str(root), ManualClock(int(time.time() * 1000) + 3_600_000)))
+    ahead.upsert([row("b0", "small", 9)])
+    ahead.upsert([row("b0", "small", 10)])
+    assert ahead.clean(commits=1).files
+    return ahead.upsert([row("k1", "par1", 9)])
+
+
 OTHERS: dict[str, Callable[[Path], object]] = {
-    "a later instant": lambda root: Table.open(root).upsert([row("k1", "par1", 9)]),
+    "a later instant": later,
     "an overwrite": lambda root: behind(root).insert_overwrite([row("k1", "par1", 9)]),
     "a clustering": lambda root: behind(root).cluster(),
     "a rollback": lambda root: behind(root).rollback(),
@@ -276,13 +290,96 @@ def test_an_error_is_left_to_the_turn(tmp_path: Path) -> None:
 
 
 def test_a_turn_that_began_before_has_the_earlier_time(tmp_path: Path) -> None:
-    """Its instant is requested after the place was taken, by the same clock."""
+    """Its instant is requested after the files were staged, and precedes theirs."""
     root = tmp_path / "t"
     make(root, 9)
-    other = Table.open(root)
-    with writing(other._handle.storage), other._handle.timeline.listed_once():
-        assert after(root, lambda _: other.upsert([row("k1", "par1", 9, 2)]))
+    assert after(root, lambda root: Table.open(root).upsert([row("k1", "par1", 9, 2)]))
     assert_rows(root, ("upsert", [row("k1", "par1", 9, 2)]), ("upsert", MINE))
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_without_others_no_time_lies_in_the_past(tmp_path: Path, version: int) -> None:
+    """Who reads up to now, and later from there, misses nothing, whenever the turn began."""
+    root = tmp_path / "t"
+    make(root, version)
+    table = Table.open(root)
+    with writing(table._handle.storage), table._handle.timeline.listed_once():
+        time.sleep(0.002)  # the clock goes on, in milliseconds
+        now = datetime.now(UTC)
+        table.changes(since="20260101000000000", until=now)
+        time.sleep(0.002)
+        table.upsert([row("k0", "par0", 6, 1)])
+    assert table.changes(since=now).num_rows == 1
+
+
+def test_files_on_a_slice_that_was_lost_are_not_published(tmp_path: Path) -> None:
+    """A file is away while the batch is staged, on the slice before, and comes back."""
+    root = tmp_path / "t"
+    table = make(root, 9)
+    table.upsert([row("k6", "par0", 8, 8)])
+    (newest,) = [*(root / "par0").glob("*20260101000000002.parquet")]
+    batch = Ahead(open_table(str(root)), MINE, "upsert", EventLog(), Luck())
+    storage = open_table(str(root)).storage
+    with contextlib.closing(batch), writing(storage):
+        with place(storage) as note:
+            batch._table.file_groups()
+            away = newest.rename(tmp_path / "away")
+            behind(root).upsert([row("k1", "par1", 9, 2)])
+            batch.write(note)
+            away.rename(newest)
+        if batch.commit() is None:
+            Table.open(root).upsert(MINE)
+    assert_rows(
+        root,
+        ("upsert", [row("k6", "par0", 8, 8)]),
+        ("upsert", [row("k1", "par1", 9, 2)]),
+        ("upsert", MINE),
+    )
+
+
+def test_what_is_not_as_it_was_staged_is_written_again(tmp_path: Path) -> None:
+    """A staged file is gone; or a clean has the same time."""
+    root = tmp_path / "t"
+    make(root, 9).upsert([row("k1", "par1", 8, 8)])
+
+    def loses_a_file(root: Path) -> None:
+        (folder,) = (root / STAGED).iterdir()
+        max((path for path in folder.rglob("*") if path.is_file()), key=size_of).unlink()
+
+    assert not after(root, loses_a_file)
+
+    def cleans_then(root: Path) -> None:
+        (folder,) = os.listdir(root / STAGED)
+        clock = ManualClock(instant_ms(folder.partition("-")[0]))
+        assert Table(open_table(str(root), clock)).clean(commits=1).files
+
+    assert not after(root, cleans_then)
+    assert_rows(root, ("upsert", [row("k1", "par1", 8, 8)]), ("upsert", MINE), ("upsert", MINE))
+
+
+def test_a_table_is_replaced_while_others_stage(tmp_path: Path, monkeypatch: Any) -> None:
+    """Their files go, also if one comes in between; the batch is written again, to the new one."""
+    root = tmp_path / "t"
+    make(root, 9)
+    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts", "table_version": 9}
+
+    def others(root: Path) -> None:
+        rmdir, late = os.rmdir, [1]
+
+        def rmdir_late(path: Any, **more: Any) -> None:
+            if path == "staged" and late:
+                (root / STAGED / "late").mkdir()
+                late.clear()
+            rmdir(path, **more)
+
+        monkeypatch.setattr(os, "rmdir", rmdir_late)
+        Table.create(root, schema=schema_of(), if_exists="replace", **keys)
+        assert not late
+
+    assert not after(root, others)
+    model = Model()
+    model.upsert(MINE)
+    assert without_meta(Table.open(root).to_arrow()) == model.snapshot() == hudi_rows(root)
 
 
 def test_a_place_stays_awake_while_its_writer_works(tmp_path: Path, monkeypatch: Any) -> None:
