@@ -123,6 +123,7 @@ class Ahead:
         plan = self._plan
         coordinator = self._coordinator
         if plan is None or coordinator is None or self.intake is None:
+            self.close()  # what an error has left: the disk may be full
             return None
         coordinator.applies = self._time17  # recovery spares it
         settle(coordinator)
@@ -130,7 +131,7 @@ class Ahead:
         self._luck.note(fits=fits)
         self._events.emit("instant_written_ahead", instant=self._time17, fits=fits)
         if not fits:
-            self.close()  # the disk may be full
+            self.close()
             return None
         with coordinator.committing(self.intake, ahead=plan) as work:
             work.statuses = self._statuses

@@ -7,6 +7,7 @@ those of a turn that began before the place was taken.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 from tables import Model, hudi_rows, kind_of, schema_of, without_meta
 
-from hoodie_nb import Table
+from hoodie_nb import Table, failpoints
 from hoodie_nb.clock import ManualClock, instant_ms
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.events import EventLog
@@ -287,6 +288,23 @@ def test_an_error_is_left_to_the_turn(tmp_path: Path) -> None:
     batch.write(lambda _: None)
     assert batch.intake is None
     assert batch.commit() is None
+
+
+def test_a_full_disk_leaves_no_file_to_the_turn(tmp_path: Path, monkeypatch: Any) -> None:
+    """What was staged is deleted before the batch is written again."""
+    root = tmp_path / "t"
+    make(root, 9)
+    batch = Ahead(open_table(str(root)), MINE, "upsert", EventLog(), Luck())
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, contextlib.suppress(OSError):
+        patch.setattr(failpoints, "hit", full)
+        batch.write(lambda _: None)
+    assert len(os.listdir(root / STAGED)) == 1
+    assert batch.commit() is None
+    assert os.listdir(root / STAGED) == []
 
 
 def test_a_turn_that_began_before_has_the_earlier_time(tmp_path: Path) -> None:
