@@ -26,6 +26,7 @@ from hoodie_nb.actions.quarantine import COUNT_KEY
 from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.buckets.profile import average_record_bytes
+from hoodie_nb.clock import instant_ms, instant_time
 from hoodie_nb.commit.archiving import tidy_after_commit
 from hoodie_nb.commit.compacting import fold, idle_slices
 from hoodie_nb.commit.overwriting import completed_file, groups_to_keep, replaced_groups
@@ -63,11 +64,15 @@ class WriteCoordinator(Recovery):
     def begin(self, after: str = "", action: str = "commit", at: str = "") -> Instant:
         """Create a new inflight instant on the timeline, later than `after`, or `at` a time.
 
-        If others that wait have staged files, it is earlier than their instants, if possible.
+        If others that wait have staged files, it is earlier than their instants, if possible. Where
+        logs merge by completion times, it is later than all of these.
         """
         failpoints.hit("coord.requested.pre")
-        waiting = min(noted(self.table.storage), default="")
-        instant = self.table.timeline.request(action, after=after, before=waiting, at=at)
+        before = self._first_noted()
+        later = self.table.config.merge_on_read or not before
+        instant = self.table.timeline.request(
+            action, after=after, before=before, completed=later, at=at
+        )
         self.begun = instant.requested_time
         self.events.emit("instant_requested", instant=instant.requested_time)
         failpoints.hit("coord.requested.post")
@@ -75,6 +80,12 @@ class WriteCoordinator(Recovery):
         self.events.emit("instant_inflight", instant=instant.requested_time)
         failpoints.hit("coord.inflight.post")
         return instant
+
+    def _first_noted(self) -> str:
+        """Return the first instant of others that wait, less a millisecond for each before it."""
+        waiting = noted(self.table.storage)
+        first = min(filter(None, waiting), default="")
+        return first and instant_time(instant_ms(first) - waiting.index(first))
 
     def plan(
         self,

@@ -189,7 +189,7 @@ class Recovery:
             refused = {folder_of(file) for file in quarantined(self.prepared.all())}
             staged = [entry.name for entry in table.storage.list_folder(STAGED)]
             rows = {self.applies, *row_folders_in_use(staged, table.clock, self.applies)}
-            rows |= noted(table.storage)
+            rows |= {*noted(table.storage)} - {""}
             sweep_all(table.storage, staged, keep={*kept, *others, *sealed, *refused, *rows})
 
     def _abandoned(self, kept: Collection[str]) -> list[Instant]:

@@ -113,9 +113,12 @@ def awake(place: io.FileIO) -> Iterator[Callable[[str], None]]:
         thread.join()
 
 
-def noted(storage: Storage) -> set[str]:
-    """Return the instants whose files are staged by living writers that wait, see `awake`."""
-    found = set()
+def noted(storage: Storage) -> list[str]:
+    """Return, for each living writer that waits, in order, what it has noted, or nothing.
+
+    That is the instant whose files it stages, see `awake`.
+    """
+    found = []
     with without_forks():
         for name in [] if is_remote(storage.root) else storage.file_names(TURNS):
             path = f"{TURNS}/{name}"
@@ -124,7 +127,8 @@ def noted(storage: Storage) -> set[str]:
                 opened(storage, register_for_forks, path, make=False) as file,
             ):
                 if _is_locked(file):
-                    found.add(os.pread(file.fileno(), 17, 0).decode("ascii", "replace"))
+                    text = os.pread(file.fileno(), 17, 0).decode("ascii", "replace")
+                    found.append(text if len(text) == 17 and text.isdigit() else "")
     return found
 
 

@@ -198,14 +198,16 @@ class Timeline:
         """Return the instants of any action that have not completed, oldest first."""
         return list(self.listing.pending)
 
-    def next_time(self, after: str = "", before: str = "") -> str:
+    def next_time(self, after: str = "", before: str = "", *, completed: bool = True) -> str:
         """Return max(now, newest time on the timeline and `after` + 1 ms) as 17 digits.
 
-        Instead of now 1 ms earlier than `before`, if that is earlier.
+        Instead of now 1 ms earlier than `before`, if that is earlier. Unless `completed`, the times
+        at which instants completed do not count.
         """
         found = self.listing.instants
         times = [(i.requested_time, i) for i in found[-1:]]
-        done = sorted((i.completion_time, n) for n, i in enumerate(found) if i.completion_time)
+        ended = found if completed else []
+        done = sorted((i.completion_time, n) for n, i in enumerate(ended) if i.completion_time)
         times += [(time17, found[n]) for time17, n in done[-1:]]
         newest = max((self._ms(time17, i) for time17, i in times), default=-1)
         newest = max(newest, instant_ms(after) if after else -1)
@@ -230,15 +232,18 @@ class Timeline:
         *,
         after: str = "",
         before: str = "",
+        completed: bool = True,
         at: str = "",
     ) -> Instant:
         """Put a new requested instant on the timeline, its time unique across actions.
 
-        `after` is the time of a rolled back instant, which the new one must follow; `before` one
-        that it should precede; `at` its own, if that was chosen (FileExistsError if there is one).
+        `after` is the time of a rolled back instant, which the new one must follow; `before` and
+        `completed`: see `next_time`. `at` is its own time, if that was chosen (FileExistsError if
+        there is one).
         """
         for _ in range(100):
-            instant = Instant(at or self.next_time(after, before), action)
+            time17 = at or self.next_time(after, before, completed=completed)
+            instant = Instant(time17, action)
             try:
                 self._put(instant, plan)
             except FileExistsError:

@@ -315,6 +315,33 @@ def test_a_turn_that_began_before_has_the_earlier_time(tmp_path: Path) -> None:
     assert_rows(root, ("upsert", [row("k1", "par1", 9, 2)]), ("upsert", MINE))
 
 
+@pytest.mark.parametrize(("kind", "fits"), [(9, True), ("9 logs", False)])
+def test_those_who_wait_without_staging_have_room(
+    tmp_path: Path, kind: int | str, fits: bool
+) -> None:
+    """Who has the table, and who waits for it, have times before that of the batch behind them.
+
+    The second time is earlier than the first one's completion, except where logs may be merged.
+    """
+    root = tmp_path / "t"
+    make(root, kind)
+    storage = open_table(str(root)).storage
+    batch = Ahead(open_table(str(root)), MINE, "upsert", EventLog(), Luck())
+    theirs = [row("k1", "par1", 9, 1)], [row("k2", "par2", 9, 2)]
+    with contextlib.closing(batch), writing(storage):
+        waits = contextlib.ExitStack()
+        waiting.take_place(storage, register, waits)
+        with waits, place(storage) as note:
+            batch.write(note)
+            Table.open(root).upsert(theirs[0])
+            waits.close()
+            Table.open(root).upsert(theirs[1])
+        assert (batch.commit() is not None) == fits
+    if not fits:
+        Table.open(root).upsert(MINE)
+    assert_rows(root, ("upsert", [*theirs[0], *theirs[1]]), ("upsert", MINE))
+
+
 @pytest.mark.parametrize("version", [6, 9])
 def test_without_others_no_time_lies_in_the_past(tmp_path: Path, version: int) -> None:
     """Who reads up to now, and later from there, misses nothing, whenever the turn began."""

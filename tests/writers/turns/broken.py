@@ -110,7 +110,7 @@ def _without_fitting() -> None:
 
 
 def _without_notes() -> None:
-    recovery.noted = lambda storage: set()
+    recovery.noted = lambda storage: []
 
 
 def _without_patience() -> None:
