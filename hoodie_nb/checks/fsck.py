@@ -10,7 +10,7 @@ safe.
 
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -204,11 +204,15 @@ def _hidden(table: TableHandle, history: History, newest: Mapping[Group, str]) -
 
     One deleted by hand is no finding, as its rows were then written again; a clean says nothing.
     """
+    cleaned: Collection[str] | None = None
     for path, group, name in base_files_at(history.facts):
         before = history.facts[path].previous or ""
-        hidden = before.isdigit() and name.instant_time < min(before, newest.get(group, ""))
-        there = hidden and table.storage.entry(path) is not None
-        if there or (hidden and path in cleaned_files(table)[0]):
+        if not before.isdigit() or name.instant_time >= min(before, newest.get(group, "")):
+            continue
+        there = table.storage.entry(path) is not None
+        if not there and cleaned is None:
+            cleaned = cleaned_files(table)[0]
+        if there or path in (cleaned or ()):
             yield Finding(
                 f"commit {name.instant_time} wrote {path} upon the slice of {before}, which sorts "
                 "after it: no reader shows its rows and deletes",

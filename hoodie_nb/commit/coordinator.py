@@ -68,7 +68,7 @@ class WriteCoordinator(Recovery):
         logs merge by completion times, it is later than all of these.
         """
         failpoints.hit("coord.requested.pre")
-        before = self._first_noted()
+        before = "" if at else self._first_noted()
         later = self.table.config.merge_on_read or not before
         instant = self.table.timeline.request(
             action, after=after, before=before, completed=later, at=at

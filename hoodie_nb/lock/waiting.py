@@ -163,11 +163,10 @@ def _waits(storage: Storage, register: Register, path: str) -> bool:
     file = None
     try:
         file = opened(storage, register, path, make=False)
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: others may look, too
+        if _is_locked(file):
+            return abs(time.time() - os.fstat(file.fileno()).st_mtime) < ASLEEP_S
         with suppress(PermissionError):  # it was another user's
             unlinked(storage, path)
-    except BlockingIOError:
-        return file is not None and abs(time.time() - os.fstat(file.fileno()).st_mtime) < ASLEEP_S
     except (FileNotFoundError, InvalidTable):
         pass  # it has the lock now, or has given up; or this is no place
     finally:
@@ -177,8 +176,9 @@ def _waits(storage: Storage, register: Register, path: str) -> bool:
 
 
 def _is_locked(file: io.FileIO) -> bool:
+    """Whether another open file has the lock; if not, this one shares it until it is closed."""
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until it is closed
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: others may look, too
     except BlockingIOError:
         return True
     return False

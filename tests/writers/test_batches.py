@@ -53,6 +53,13 @@ def writer(
             process.kill()
 
 
+def kill_at(root: Path, name: str, points: Iterable[str], passes: int) -> None:
+    """Let a process write until it dies at a failpoint, one after the other."""
+    for point in points:
+        with writer(root, name, -1, f"{point}=kill@{passes}") as killed:
+            assert killed.wait(60) == -signal.SIGKILL
+
+
 def log(root: Path, name: str) -> Path:
     """Return where a writer logs its batches."""
     return root.with_name(f"{name}.log")
@@ -105,9 +112,7 @@ def test_two_processes_lose_and_double_nothing(
     root = tmp_path / "t"
     make(root, version, table_type)
     with writer(root, "a", -1) as other:
-        for point in DEATHS[version, table_type]:
-            with writer(root, "b", -1, f"{point}=kill@4") as killed:
-                assert killed.wait(60) == -signal.SIGKILL
+        kill_at(root, "b", DEATHS[version, table_type], 4)
         with writer(root, "b", 5) as last:
             assert last.wait(60) == 0
         other.kill()
@@ -127,9 +132,7 @@ def test_two_processes_write_other_partitions_at_the_same_time(
     root = tmp_path / "t"
     make(root, version, table_type)
     with writer(root, "A", -1) as other:
-        for point in DEATHS[version, table_type]:
-            with writer(root, "B", -1, f"{point}=kill@9") as killed:
-                assert killed.wait(60) == -signal.SIGKILL
+        kill_at(root, "B", DEATHS[version, table_type], 9)
         with writer(root, "B", 40) as last:
             assert last.stdout is not None
             fits = [int(line.split()[2]) for line in last.stdout]

@@ -144,11 +144,7 @@ class Stream:
         """Run all checkpoints that Spark has not recorded as done."""
         done = self.folder.last()
         for number in range(done.batch_id + 1 if done else 0, self.actor.traits.batches):
-            self._write(f"offsets/{number}", f"{self.actor.name}-{number}")
-            with self._turn():
-                self._checkpoint(number)
-            self._write(f"commits/{number}", "")
-            self.actor.baton.tell("ack", [number, None])
+            self._run_one(number)
             for _ in range(self.actor.draw.randrange(4)):
                 self.hold.give_way()
                 self.actor.baton.step("looks for commits")
@@ -160,6 +156,14 @@ class Stream:
             self.checkpointing.complete()
         self.actor.baton.tell("leaves")
         self.hold.release()
+
+    def _run_one(self, number: int) -> None:
+        """Run a checkpoint, between the two files in which Spark records it."""
+        self._write(f"offsets/{number}", f"{self.actor.name}-{number}")
+        with self._turn():
+            self._checkpoint(number)
+        self._write(f"commits/{number}", "")
+        self.actor.baton.tell("ack", [number, None])
 
     def _checkpoint(self, number: int) -> None:
         rows = self.actor.stream_batch(number)
@@ -205,11 +209,7 @@ class BackgroundStream(Stream):
         join = self.threads.start(self._apply)
         done = self.folder.last()
         for number in range(done.batch_id + 1 if done else 0, self.actor.traits.batches):
-            self._write(f"offsets/{number}", f"{self.actor.name}-{number}")
-            with self._turn():
-                self._checkpoint(number)
-            self._write(f"commits/{number}", "")
-            self.actor.baton.tell("ack", [number, None])
+            self._run_one(number)
         self.stopping = True
         join()
         for error in self.threads.errors:
