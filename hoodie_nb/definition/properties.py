@@ -13,6 +13,7 @@ keys or another ordering column than integers is not written. *Source:* HoodieTa
 """
 
 import contextlib
+import functools
 import json
 import time
 from collections.abc import Mapping
@@ -297,7 +298,13 @@ def _zone(values: dict[str, str]) -> str:
 def load(storage: Storage) -> TableConfig:
     """Read the table's configuration, or raise InvalidTable if there is no table."""
     path, text = read_text(storage)
-    return TableConfig.parse(text, f"{storage.root}/{path}")
+    return _parsed(text, f"{storage.root}/{path}", time.localtime().tm_gmtoff)
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(text: str, where: str, _offset: int) -> TableConfig:
+    """Parse the properties, which each write reads; the time zone says if they can be written."""
+    return TableConfig.parse(text, where)
 
 
 def load_options(storage: Storage) -> WriteOptions:

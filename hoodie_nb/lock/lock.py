@@ -47,7 +47,7 @@ from hoodie_nb.storage.storage import Storage, is_remote
 
 _log = logging.getLogger("hoodie_nb.lock")
 _TRIES = 10
-_POLL_S = 0.05
+_POLL_S = (0.002, 0.05)  # a writer that waits looks again after a twentieth of the time it waited
 _Open = TypeVar("_Open", bound=LockedFile | Life)
 
 
@@ -114,19 +114,16 @@ class _Held:
         line: contextlib.ExitStack,
     ) -> LockedFile:
         local = not is_remote(storage.root)
-        poll_s = _POLL_S if local else 1.0  # each look is up to eight requests
         place = None
-        waits = False
+        waits = 0.0  # since when
         tries = 0
         while tries < _TRIES:
-            is_next = False
             try:
                 with without_forks():
                     turns_of(storage).refuse_early(storage, register, place)
-                is_next = True
                 file = None
                 try:
-                    file = self._opened(storage, purpose, there=waits or self.job is not None)
+                    file = self._opened(storage, purpose, there=bool(waits or self.job))
                     if isinstance(file, Lease) or lock_file(file, storage, purpose):
                         self._file = weakref.ref(file)
                         return file
@@ -141,7 +138,7 @@ class _Held:
                     raise
                 tries = 0
                 if not waits:
-                    waits = True
+                    waits = time.monotonic()
                     _log.info("waits: %s", error)
                     with without_forks():
                         place = turns_of(storage).take_place(storage, register, line)
@@ -149,7 +146,9 @@ class _Held:
                         with waiting.awake(place) as note:
                             self.meanwhile(note)
                         continue
-                time.sleep(poll_s / 5 if local and is_next else poll_s)
+                waited = time.monotonic() - waits
+                # on a store, each look is up to eight requests
+                time.sleep(min(max(waited / 20, _POLL_S[0]), _POLL_S[1]) if local else 1.0)
         raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
 
     def _opened(self, storage: Storage, purpose: str, *, there: bool) -> LockedFile:
