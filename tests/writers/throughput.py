@@ -1,6 +1,7 @@
-"""Batches of one process, of two with partitions of their own, and of two on the same one.
+"""Batches of one process, of two with partitions of their own, and of two on the same ones.
 
-`throughput.py 15`, or `throughput.py 15 50000 2000`: seconds, rows of a partition, of a batch.
+`throughput.py 15`, or `throughput.py 15 50000 2000 4`: seconds, rows of a partition, of a batch in
+each partition, and the partitions that a process writes.
 
 Each arm writes for some seconds into a new table of version 9, one after the other, three times;
 printed are the batches of each round and the ratios of the medians to one process. Each table is
@@ -28,14 +29,15 @@ import pyarrow as pa
 from hoodie_nb import Table
 
 ROUNDS = 3
-ARMS = {"one": ["a"], "two, own partitions": ["a", "b"], "two, same partition": ["a", "a"]}
+ARMS = {"one": ["a"], "two, own partitions": ["a", "b"], "two, same partitions": ["a", "a"]}
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 
 
-def rows(partition: str, keys: np.ndarray, value: str) -> pa.Table:
-    """Return rows of a partition with these keys."""
-    same = [partition] * len(keys), np.zeros(len(keys), np.int64), [value] * len(keys)
-    return pa.table([keys, *same], schema=SCHEMA)
+def rows(half: str, partitions: int, keys: np.ndarray, value: str) -> pa.Table:
+    """Return rows with these keys in each partition of a half of the table."""
+    paths = np.repeat([f"{half}{number}" for number in range(partitions)], len(keys))
+    same = paths, np.zeros(len(paths), np.int64), [value] * len(paths)
+    return pa.table([np.tile(keys, partitions), *same], schema=SCHEMA)
 
 
 def keys_of(value: str, size: int, batch: int) -> np.ndarray:
@@ -43,32 +45,34 @@ def keys_of(value: str, size: int, batch: int) -> np.ndarray:
     return np.random.default_rng([*value.encode()]).choice(size, batch, replace=False)
 
 
-def loop(root: str, name: str, partition: str, size: str, batch: str) -> None:
+def loop(root: str, name: str, half: str, *numbers: str) -> None:
     """Write batches while there is a file `go`; print the value and the instant of each."""
     table = Table.open(root)
+    size, batch, partitions = map(int, numbers)
     print("ready", flush=True)
     sys.stdin.readline()
     number = 0
     while os.path.exists(f"{root}.go"):
         number += 1
         value = f"{name}-{number}"
-        keys = keys_of(value, int(size), int(batch))
-        done = table.upsert(rows(partition, keys, value), wait="60 seconds")
+        keys = keys_of(value, size, batch)
+        done = table.upsert(rows(half, partitions, keys, value), wait="60 seconds")
         assert done is not None
-        print(json.dumps([done.requested_time, value, partition]), flush=True)
+        print(json.dumps([done.requested_time, value, half]), flush=True)
 
 
-def trial(partitions: list[str], table_type: str, seconds: float, size: int, batch: int) -> int:
-    """Let a process for each partition write; return how many batches were committed."""
+def trial(halves: list[str], table_type: str, seconds: float, numbers: list[int]) -> int:
+    """Let a process for each of `halves` write; return how many batches were committed."""
+    size, batch, partitions = numbers
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         root = Path(folder, "t")
         keys = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
         table = Table.create(root, schema=SCHEMA, table_version=9, table_type=table_type, **keys)
-        for partition in "ab":
-            table.upsert(rows(partition, np.arange(size), "stored"))
+        for half in "ab":
+            table.upsert(rows(half, partitions, np.arange(size), "stored"))
         processes = []
-        for number, partition in enumerate(partitions):
-            arguments = [str(root), f"w{number}", partition, str(size), str(batch)]
+        for number, half in enumerate(halves):
+            arguments = [str(root), f"w{number}", half, *map(str, numbers)]
             command = [sys.executable, __file__, "--loop", *arguments]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
             processes.append(stack.enter_context(subprocess.Popen(command, text=True, **pipes)))
@@ -81,15 +85,17 @@ def trial(partitions: list[str], table_type: str, seconds: float, size: int, bat
         time.sleep(seconds)
         Path(f"{root}.go").unlink()
         lines = [line for process in processes for line in process.communicate()[0].splitlines()]
-        check(table, sorted(map(json.loads, lines)), size, batch)
+        check(table, sorted(map(json.loads, lines)), *numbers)
         return len(lines)
 
 
-def check(table: Table, done: list[list[str]], size: int, batch: int) -> None:
+def check(table: Table, done: list[list[str]], size: int, batch: int, partitions: int) -> None:
     """Compare the table with the batches in the order of their instants."""
-    wanted = {(partition, key): "stored" for partition in "ab" for key in range(size)}
-    for _, value, partition in done:
-        wanted |= {(partition, int(key)): value for key in keys_of(value, size, batch)}
+    paths = [f"{half}{number}" for half in "ab" for number in range(partitions)]
+    wanted = {(path, key): "stored" for path in paths for key in range(size)}
+    for _, value, half in done:
+        for key in keys_of(value, size, batch).tolist():
+            wanted |= {(path, key): value for path in paths if path.startswith(half)}
     found = table.to_arrow(columns=["p", "id", "v"])
     pairs = zip(found["p"].to_pylist(), found["id"].to_pylist(), strict=True)
     assert found.num_rows == len(wanted)
@@ -97,18 +103,17 @@ def check(table: Table, done: list[list[str]], size: int, batch: int) -> None:
     assert table.fsck() == []
 
 
-def main(seconds: str, size: str = "50000", batch: str = "2000") -> None:
+def main(seconds: str, size: str = "50000", batch: str = "2000", partitions: str = "1") -> None:
     """Measure both types of tables."""
+    numbers = [int(size), int(batch), int(partitions)]
     for table_type in ("copy_on_write", "merge_on_read"):
         found: dict[str, list[int]] = {name: [] for name in ARMS}
         for _ in range(ROUNDS):
-            for name, partitions in ARMS.items():
-                found[name].append(
-                    trial(partitions, table_type, float(seconds), int(size), int(batch))
-                )
+            for name, halves in ARMS.items():
+                found[name].append(trial(halves, table_type, float(seconds), numbers))
         one = median(found["one"])
         ratios = {name: f"{counts}, {median(counts) / one:.2f}" for name, counts in found.items()}
-        print(f"{table_type}, {size} rows, batches of {batch}: {ratios}", flush=True)
+        print(f"{table_type}, rows, of a batch, partitions: {numbers}: {ratios}", flush=True)
 
 
 if __name__ == "__main__":
