@@ -212,7 +212,6 @@ def simulate(baton: Baton, ids: random.Random) -> None:
         baton.step(f"* {name}")
 
     failpoints.hit = hit
-    ThreadPoolExecutor.submit = _at_once
     uuid.uuid4 = lambda: uuid.UUID(int=ids.getrandbits(128), version=4)
     lock.time = baton
     waiting.time = baton
@@ -234,7 +233,7 @@ def with_threads(baton: Baton, draw: random.Random) -> Threads:
     return baton.threads
 
 
-def _at_once(pool: ThreadPoolExecutor, act: Callable[..., Any], *given: Any) -> Future[Any]:
+def at_once(pool: ThreadPoolExecutor, act: Callable[..., Any], *given: Any) -> Future[Any]:
     """Do what a thread of a pool would do, in this thread: the steps have an order."""
     done: Future[Any] = Future()
     try:
