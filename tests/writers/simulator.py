@@ -157,7 +157,9 @@ def main() -> None:
                 one = replace(traits, batches=1)
                 for _ in listed(
                     lambda schedule, t=one: figures.add(
-                        schedule.decisions, t, lambda: trial(t, folder, schedule, trace)
+                        schedule.decisions,
+                        t,
+                        lambda: trial(t, folder, schedule, trace, given.without),
                     ),
                     given.listed,
                 ):

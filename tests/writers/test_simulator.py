@@ -14,6 +14,8 @@ SIMULATOR = Path(__file__).with_name("simulator.py")
 DRAWN = 20
 CAUGHT = {  # a rule, and a schedule that fails without it
     "kept records": ("1",),
+    "marks": ("1", "--actors", "as|sw|aw"),
+    "notes": ("1", "--actors", "ab|abf|abz"),
     "patience": ("4", "--actors", "aw|awzf|sw|bw"),
 }
 

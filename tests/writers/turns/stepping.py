@@ -30,6 +30,7 @@ from hoodie_nb.storage.local_storage import LocalStorage
 from hoodie_nb.storage.storage import Entry, Storage
 
 COMMIT = "(commit|deltacommit|replacecommit)"
+SEAL = re.compile(r"\.hoodie/\.hoodie_nb/sealed/(\d+)-.*")
 COMPLETED = re.compile(rf"\d{{17}}(_\d{{17}})?\.{COMMIT}")
 REQUESTED = re.compile(rf"\d{{17}}\.{COMMIT}\.requested")
 NAP_MS = 10  # of virtual time, between two looks for the lock
@@ -137,6 +138,8 @@ class Stepped(LocalStorage):
         super().put(path, content, new=new, durable=durable)
         os.utime(self.fetch(path), (self._baton.time(),) * 2)
         folder, _, name = path.rpartition("/")
+        if seal := SEAL.fullmatch(path):
+            self._baton.tell("seals", int(seal[1]))
         if COMPLETED.fullmatch(name):
             names = super().file_names(folder)
             done = {n[:17] for n in names if COMPLETED.fullmatch(n)}
@@ -291,7 +294,8 @@ def _looks(baton: Baton, act: Callable[..., None]) -> Callable[..., None]:
 def _fits(baton: Baton, act: Callable[..., bool]) -> Callable[..., bool]:
     def fits(self: Ahead, plan: Any, intake: Any) -> bool:
         found = act(self, plan, intake)
-        baton.tell("ahead" if found else "again")
+        kept = os.path.exists(plan.storage.fetch(plan.staged))
+        baton.tell("ahead" if found else "again" if kept else "swept")
         return found
 
     return fits
