@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,10 +36,19 @@ from writers.turns.broken import RULES
 from writers.turns.checks import check
 from writers.turns.rows import Traits
 from writers.turns.schedules import Drawn, listed
+from writers.turns.stepping import at_once
 from writers.turns.trial import Schedule, Trial
 
 from hoodie_nb import Table
 
+QUICK = {  # memory is kept, not given back and asked for again; a process has no threads
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": f"{1 << 30}",
+    "MALLOC_TRIM_THRESHOLD_": f"{1 << 30}",
+    "MALLOC_TOP_PAD_": f"{1 << 22}",
+    "OPENBLAS_NUM_THREADS": "1",
+}
 KINDS = "ab|as|abz|asf|abf|asz|stf|absf|aszf|abszf|sz|aw|awzf|sw"
 
 
@@ -74,6 +84,7 @@ def warmed() -> Iterator[Path]:
     cores = os.sched_getaffinity(0)
     place = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(dir=place) as folder:
+        ThreadPoolExecutor.submit = at_once  # type: ignore[method-assign]
         os.sched_setaffinity(0, {random.Random(os.getpid()).choice(sorted(cores))})
         try:
             for table_type in ("copy_on_write", "merge_on_read"):
@@ -146,7 +157,9 @@ def main() -> None:
                 one = replace(traits, batches=1)
                 for _ in listed(
                     lambda schedule, t=one: figures.add(
-                        schedule.decisions, t, lambda: trial(t, folder, schedule, trace)
+                        schedule.decisions,
+                        t,
+                        lambda: trial(t, folder, schedule, trace, given.without),
                     ),
                     given.listed,
                 ):
@@ -159,5 +172,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"PYTHONHASHSEED": "0"})
+        environment = os.environ | QUICK | {"PYTHONHASHSEED": "0"}
+        os.execve(sys.executable, [sys.executable, *sys.argv], environment)
     main()

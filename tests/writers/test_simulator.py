@@ -14,6 +14,9 @@ SIMULATOR = Path(__file__).with_name("simulator.py")
 DRAWN = 20
 CAUGHT = {  # a rule, and a schedule that fails without it
     "kept records": ("1",),
+    "marks": ("1", "--actors", "as|sw|aw"),
+    "recovery": ("196", "--actors", "as|asz"),
+    "notes": ("4", "--actors", "ab|abf|abz"),
     "patience": ("4", "--actors", "aw|awzf|sw|bw"),
 }
 

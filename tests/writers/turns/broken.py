@@ -11,7 +11,7 @@ from typing import Any
 from writers.turns import actors
 
 from hoodie_nb.clock import instant_time
-from hoodie_nb.commit import coordinator, recovery
+from hoodie_nb.commit import recovery
 from hoodie_nb.commit.admission import Admission
 from hoodie_nb.commit.recovery import Recovery
 from hoodie_nb.local import settling
@@ -75,17 +75,6 @@ def _without_fresh_timeline() -> None:
     Timeline.refresh = once
 
 
-def _without_fresh_manifest() -> None:
-    newest: list[Any] = []
-    newest_manifest = coordinator.newest_manifest
-
-    def once(storage: Any) -> Any:
-        newest[:] = newest or [newest_manifest(storage)]
-        return newest[0]
-
-    coordinator.newest_manifest = once
-
-
 def _without_settling() -> None:
     def settle(coordinator: Any, **_: object) -> None:
         coordinator.recover()
@@ -129,7 +118,6 @@ RULES: dict[str, tuple[Callable[[], None], str]] = {
     "kept files": (_without_kept_files, "nor does it sweep the files of that, or of seals"),
     "fresh records": (_without_fresh_records, "records are read again in each turn"),
     "fresh timeline": (_without_fresh_timeline, "the timeline is listed again in each turn"),
-    "fresh manifest": (_without_fresh_manifest, "the index manifest is read again in each turn"),
     "settling": (_without_settling, "prepared and sealed work goes before one's own instant"),
     "skipping": (_without_skipping, "a checkpoint that is in the table is skipped"),
     "marks": (_without_marks, "who applied seals is read again in each turn"),

@@ -47,6 +47,8 @@ class Drawn:
 
     def after(self, process: Process, kind: str) -> str:
         """Let a process die or sleep at times, or rest while others go on."""
+        if kind == "waits" and process.name == "f":
+            process.resting = self._draw.randint(0, 8)  # else it mostly sees nothing new
         if kind != "step":
             return ""
         if self._deaths and self._draw.random() < 0.03:

@@ -81,6 +81,7 @@ class Trial:
     seen: list[list[str]] = field(default_factory=list)
     now_ms: int = START_MS
     newest: str = ""
+    arrival: int = -1  # of the newest seal
     marks: dict[str, str] = field(default_factory=dict)  # the instants of the batches
 
     def __post_init__(self) -> None:
@@ -227,6 +228,12 @@ class Trial:
                 raise Failed(f"{process.name} is alone, beside a stream")
         elif kind in ("ahead", "again"):
             self.counts[kind] += 1
+        elif kind == "swept":
+            raise Failed(f"{process.name} waited, and what it had staged was deleted")
+        elif kind == "seals":
+            if int(str(value)) <= self.arrival:
+                raise Failed(f"{process.name} seals {value} after {self.arrival}")
+            self.arrival = int(str(value))
         elif kind == "follows":
             self.counts[str(value)] += 1
         elif kind == "ends":
