@@ -300,7 +300,9 @@ def _fits(baton: Baton, act: Callable[..., bool]) -> Callable[..., bool]:
             names = [plan.staged, *filter(None, (s.staged_path for s in self._statuses))]
             for name in names:
                 Path(plan.storage.fetch(name)).mkdir(parents=True)
-            if act(self, plan, intake):  # it would fit: its instant's time is not another one's
+            undone = self._events.records("instant_rolled_back")  # another one's at the same time
+            taken = any(event.values["instant"] == self._time17 for event in undone)
+            if not taken and act(self, plan, intake):
                 baton.tell("swept")
             shutil.rmtree(plan.storage.fetch(plan.staged))
         baton.tell("ahead" if found else "again")
