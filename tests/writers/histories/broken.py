@@ -69,18 +69,38 @@ def _stale_manifest(patch: Patch) -> None:
     newest_manifest = coordinator.newest_manifest
 
     def once(storage: Any) -> str:  # noqa: ANN401
-        newest[:] = newest or [newest_manifest(storage)]
-        return newest[0]
+        newest[:] = newest or [*filter(None, [newest_manifest(storage)])]
+        return (newest or [""])[0]
 
     patch.setattr(coordinator, "newest_manifest", once)
 
 
 def _gone_manifest(patch: Patch) -> None:
-    def last(plan: WritePlan) -> manifest.Manifest:
-        return next(iter(manifest._manifests.values()), manifest.Manifest())
+    known: dict[str, manifest.Manifest] = {}
+    manifest_of = manifest.manifest_of
 
-    patch.setattr(lookup, "manifest_of", last)
-    patch.setattr(file_keys, "manifest_of", last)
+    def remembered(plan: WritePlan) -> manifest.Manifest:
+        return known.setdefault(plan.manifest, manifest_of(plan))
+
+    def tidy(storage: Any, names: list[str]) -> None:  # noqa: ANN401
+        for name in names[:-2]:  # the runs stay
+            storage.remove(f"{manifest.FOLDER}/{name}")
+
+    patch.setattr(upkeep, "tidy", tidy)
+    patch.setattr(lookup, "manifest_of", remembered)
+    patch.setattr(file_keys, "manifest_of", remembered)
+
+
+def _manifests(patch: Patch) -> None:
+    def names(storage: Any) -> list[str]:  # noqa: ANN401
+        entries = sorted(storage.list_folder(manifest.FOLDER), key=lambda entry: entry.modified_ms)
+        return [e.name for e in entries if e.name.startswith("manifest-")]
+
+    patch.setattr(upkeep, "manifest_names", names)
+    patch.setattr(manifest, "manifest_names", names)
+    patch.setattr(
+        upkeep, "_learned", without(upkeep._learned, "manifest.instant >= instant or ")
+    )
 
 
 def _needed(patch: Patch) -> None:
@@ -160,7 +180,7 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
     # in vain fewer and fewer are
     "luck": _set(Luck, "note", _nothing),
     # the index has a manifest for each instant, later than those before
-    "manifests": _changed(upkeep, "_learned", "manifest.instant >= instant or "),
+    "manifests": _manifests,
     # each plan names the newest one
     "manifest": _stale_manifest,
     # if that is gone, nothing is loaded

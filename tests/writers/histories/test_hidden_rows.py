@@ -156,7 +156,7 @@ def test_history_09_the_order_of_logs(stage: Stage) -> None:
     stage.ends(("upsert", theirs), ("upsert", MINE))
 
 
-@history(version_6__later="differs")
+@history(version_6__later__newest="differs")
 def test_history_10_followers(stage: Stage) -> None:
     """A follower that has read B's later commit reads A's: in version 6 none is written ahead."""
     stage.make(6)
