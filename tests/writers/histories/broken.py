@@ -115,6 +115,13 @@ def _kept_records(patch: Patch) -> None:
     patch.setattr(Recovery, "_abandoned", lambda self, kept: abandoned(self, set()))
 
 
+def _release(patch: Patch) -> None:
+    taken = 'held.take(storage, "a batch write", lambda: until)'
+    kept = without(lock._write, f"with {taken}:", f"for held.kept in [{taken}]:")
+    kept = without(kept, "if not has_it and held.file is not None:", "if False:")
+    patch.setattr(lock, "_write", kept)
+
+
 def _store_clock(patch: Patch) -> None:
     from datetime import UTC, datetime, timedelta
 
@@ -199,9 +206,7 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
         patch.setattr(admission, "refuse_colliding_folders", _nothing),
     )[0],
     # the lock ends with what holds it
-    "release": _changed(
-        lock, "_write", "if not has_it and held.file is not None:", "if False:"
-    ),
+    "release": _release,
     # a lease is over by the clock of the store
     "clock": _store_clock,
     # what was staged is read before it is published

@@ -5,6 +5,7 @@ A and B are writers of one table. Names in the decorators are rules of `broken.p
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tables import data_files, schema_of, timeline_names
 from writers.histories.players import STORED, Row, Stage, Stop, Stream, behind, history, row, write
 
 from hoodie_nb import Table
-from hoodie_nb.definition.property_file import PATH as PROPERTIES
+from hoodie_nb.definition.properties import OPTIONS
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.index import upkeep
@@ -100,8 +101,8 @@ def test_history_14_a_manifest_that_is_gone(stage: Stage) -> None:
         behind(stage.root).upsert([row("new", "par0", 6, number)])
     last = {path.name for path in (stage.root / INDEX).glob("manifest-*")}
     assert not first & last
-    with (stage.root / PROPERTIES).open("a") as file:  # A's new keys do not go where B's went
-        file.write("hoodie.parquet.small.file.limit=0\n")
+    (stage.root / OPTIONS).write_text(json.dumps(APART))  # A's new keys do not go where B's went
+    a = stage.stream()
     a.run(1, [row("new", "par0", 7, 99)])
     a.complete()
     stage.ends(("upsert", [row("k0", "par0", 6, 1), row("new", "par0", 7, 99)]))

@@ -1,0 +1,90 @@
+"""Histories of an object store, whose lock is a lease: 6, 15, and 24.
+
+A and B are writers of one table: A's lease ends, and B takes it. Names in the decorators are rules
+of `broken.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+
+from s3_server import Proxy, S3Server
+from tables import canonical, schema_of, without_meta
+from test_lost_lease import Other, rows
+from writers.histories.players import Stage, Stream, history
+
+import hoodie_nb as hn
+from hoodie_nb import failpoints
+from hoodie_nb.lock.lock import writing
+
+COMPLETED = re.compile(r"/timeline/\d{17}_\d{17}\.commit(\?|$)")
+MINE = rows(0, 20, 2)
+
+
+def table_of(other: Other, options: dict[str, str]) -> hn.Table:
+    """Create the table with a batch."""
+    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts", "table_version": 9}
+    table = hn.Table.create(other.root, schema=schema_of(), storage_options=options, **keys)
+    table.upsert(rows(0, 10, 1))
+    return table
+
+
+def sees(other: Other) -> hn.Table:
+    """Everybody sees A's checkpoint once, and B's rows."""
+    table = hn.Table.open(other.root, storage_options=other.options)
+    assert without_meta(table.to_arrow()) == canonical([*MINE, *rows(100, 104, 5)]), "other rows"
+    return table
+
+
+@history(fence="gone|missing|staged")
+def test_history_06_sleeping_past_a_take_over(stage: Stage) -> None:
+    """A sleeps before its checkpoint is prepared, and B rolls it back: A's record is refused.
+
+    So Spark runs the checkpoint again.
+    """
+    server: S3Server = stage.request.getfixturevalue("s3_server")
+    other = Other(server)
+    table = table_of(other, server.options)
+    with suppress(hn.ConcurrentWriter), writing(table._handle.storage):
+        failpoints.call("coord.prepare.pre", other.writes, 1)
+        Stream(table._handle).run(0, MINE)
+    failpoints.arm("")
+    again = hn.Table.open(other.root, storage_options=server.options)
+    with writing(again._handle.storage):
+        stream = Stream(again._handle)
+        stream.run(0, MINE)
+        stream.complete()
+    assert sees(other).fsck() == []
+
+
+@history()
+def test_history_15_two_completed_files(stage: Stage) -> None:
+    """A's completed file arrives after B, which took over, has completed A's instant."""
+    server: S3Server = stage.request.getfixturevalue("s3_server")
+    other = Other(server)
+    with Proxy(server) as proxy:
+        table = table_of(other, proxy.options)
+
+        def fails(_: int, method: str, path: str) -> None:
+            if not other.came and method == "PUT" and COMPLETED.search(path):
+                other.writes()
+
+        with writing(table._handle.storage):
+            stream = Stream(table._handle)
+            stream.run(0, MINE)
+            proxy.fails = fails
+            try:
+                stream.complete(stale=False)
+            except hn.errors.HoodieError as e:
+                print("ERR", type(e), e)
+    names = table._handle.storage.file_names(".hoodie/timeline")
+    print([n for n in names if n.endswith(".commit")])
+    found = hn.Table.open(other.root, storage_options=server.options)
+    print([str(f) for f in found.fsck()])
+    print(found.history())
+    sees(other)
+    found.upsert(rows(200, 201, 2))
+    print([str(f) for f in found.fsck()])
+    print(found.history())
+    assert 0
