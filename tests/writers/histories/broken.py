@@ -28,7 +28,7 @@ Patch = pytest.MonkeyPatch
 _sources: dict[Callable[..., Any], str] = {}  # of functions that have been changed
 
 
-def without(function: Callable[..., Any], text: str, instead: str = "") -> Any:  # noqa: ANN401
+def without(function: Callable[..., Any], text: str, instead: str = "") -> Any:
     """Return a function whose source has other text in the one place where it has this one."""
     function = inspect.unwrap(function)
     source = _sources.get(function) or textwrap.dedent(inspect.getsource(function))
@@ -40,14 +40,14 @@ def without(function: Callable[..., Any], text: str, instead: str = "") -> Any: 
     return changed
 
 
-def _changed(owner: Any, name: str, text: str, instead: str = "") -> Callable[[Patch], None]:  # noqa: ANN401
+def _changed(owner: Any, name: str, text: str, instead: str = "") -> Callable[[Patch], None]:
     def broken(patch: Patch) -> None:
         patch.setattr(owner, name, without(getattr(owner, name), text, instead))
 
     return broken
 
 
-def _set(owner: Any, name: str, value: object) -> Callable[[Patch], None]:  # noqa: ANN401
+def _set(owner: Any, name: str, value: object) -> Callable[[Patch], None]:
     return lambda patch: patch.setattr(owner, name, value)
 
 
@@ -68,7 +68,7 @@ def _stale_manifest(patch: Patch) -> None:
     newest: list[str] = []
     newest_manifest = coordinator.newest_manifest
 
-    def once(storage: Any) -> str:  # noqa: ANN401
+    def once(storage: Any) -> str:
         newest[:] = newest or [*filter(None, [newest_manifest(storage)])]
         return (newest or [""])[0]
 
@@ -82,7 +82,7 @@ def _gone_manifest(patch: Patch) -> None:
     def remembered(plan: WritePlan) -> manifest.Manifest:
         return known.setdefault(plan.manifest, manifest_of(plan))
 
-    def tidy(storage: Any, names: list[str]) -> None:  # noqa: ANN401
+    def tidy(storage: Any, names: list[str]) -> None:
         for name in names[:-2]:  # the runs stay
             storage.remove(f"{manifest.FOLDER}/{name}")
 
@@ -92,15 +92,13 @@ def _gone_manifest(patch: Patch) -> None:
 
 
 def _manifests(patch: Patch) -> None:
-    def names(storage: Any) -> list[str]:  # noqa: ANN401
+    def names(storage: Any) -> list[str]:
         entries = sorted(storage.list_folder(manifest.FOLDER), key=lambda entry: entry.modified_ms)
         return [e.name for e in entries if e.name.startswith("manifest-")]
 
     patch.setattr(upkeep, "manifest_names", names)
     patch.setattr(manifest, "manifest_names", names)
-    patch.setattr(
-        upkeep, "_learned", without(upkeep._learned, "manifest.instant >= instant or ")
-    )
+    patch.setattr(upkeep, "_learned", without(upkeep._learned, "manifest.instant >= instant or "))
 
 
 def _needed(patch: Patch) -> None:
@@ -108,6 +106,11 @@ def _needed(patch: Patch) -> None:
     patch.setattr(coordinator, "tidy_after_commit", lambda table, _, emit: tidy(table, (), emit))
     plan = archive.plan_archive
     patch.setattr(archive, "plan_archive", lambda table, _, **more: plan(table, (), **more))
+
+
+def _undone(patch: Patch) -> None:
+    known = "records[0].undone or was_rolled_back(table, time17) or"
+    patch.setattr(checkpointing, "archived", without(prepared.archived, known, "0 and"))
 
 
 def _kept_records(patch: Patch) -> None:
@@ -159,11 +162,7 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
     # archiving keeps what a record needs
     "needed": _needed,
     # one that was rolled back has not completed, if it is archived or not
-    "undone": lambda patch: patch.setattr(
-        checkpointing,
-        "archived",
-        without(prepared.archived, "records[0].undone or was_rolled_back(table, time17) or", "0 and"),
-    ),
+    "undone": _undone,
     # in each turn columns that others have added are taken over
     "columns": _set(Admission, "_adopt", _nothing),
     # and the rules of the table
@@ -171,10 +170,10 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
     # who has the table has a time before what is written ahead
     "earlier": _set(WriteCoordinator, "_first_noted", lambda self: ""),
     # what is written ahead is later than all that has completed
-    "later": _changed(Ahead, "_fits", "max(now.commit_times, default=\"\") > self._time17", "False"),
+    "later": _changed(Ahead, "_fits", 'max(now.commit_times, default="") > self._time17', "False"),
     # and its partitions are as they were
     "slices": _changed(
-        Ahead, "_fits", "any(groups.partition(path) != known for path, known in", "any(False for _ in"
+        Ahead, "_fits", "any(groups.partition(path) != known for path, known in", "any(0 for _ in"
     ),
     # only the newest commit that it has seen must still be there
     "last": _changed(Ahead, "_fits", "{*plan.groups.instants[-1:]}", "{*plan.groups.instants}"),
@@ -193,9 +192,7 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
     # if that is gone, nothing is loaded
     "gone": _gone_manifest,
     # what is loaded is so of one slice
-    "loaded": _changed(
-        PartitionState, "loaded", " and known.instant == piece.instant_time"
-    ),
+    "loaded": _changed(PartitionState, "loaded", " and known.instant == piece.instant_time"),
     # outside its turn a stream changes nothing
     "fence": _set(lock._Held, "check", _nothing),
     # what must be alone is refused beside a stream between its turns

@@ -15,9 +15,11 @@ from test_lost_lease import Other, rows
 from writers.histories.players import Stage, Stream, history
 
 import hoodie_nb as hn
-from hoodie_nb import failpoints
+from hoodie_nb import ConcurrentWriter, failpoints
 from hoodie_nb.lock.lock import writing
+from hoodie_nb.storage.object_storage import ObjectStorage
 
+SCHEMES = ("s3://", "s3a://")  # two processes
 COMPLETED = re.compile(r"/timeline/\d{17}_\d{17}\.commit(\?|$)")
 MINE = rows(0, 20, 2)
 
@@ -46,7 +48,7 @@ def test_history_06_sleeping_past_a_take_over(stage: Stage) -> None:
     server: S3Server = stage.request.getfixturevalue("s3_server")
     other = Other(server)
     table = table_of(other, server.options)
-    with suppress(hn.ConcurrentWriter), writing(table._handle.storage):
+    with suppress(ConcurrentWriter), writing(table._handle.storage):
         failpoints.call("coord.prepare.pre", other.writes, 1)
         Stream(table._handle).run(0, MINE)
     failpoints.arm("")
@@ -88,3 +90,21 @@ def test_history_15_two_completed_files(stage: Stage) -> None:
     print([str(f) for f in found.fsck()])
     print(found.history())
     assert 0
+
+
+@history(clock="taken from the living")
+def test_history_24_clocks(stage: Stage) -> None:
+    """A lives, and B's clock is an hour ahead: a lease is over by the clock of the store."""
+    server: S3Server = stage.request.getfixturevalue("s3_server")
+    root = server.new_root()
+    here, there = (
+        ObjectStorage(root.replace("s3://", scheme), server.options) for scheme in SCHEMES
+    )
+    with writing(here):
+        try:
+            with writing(there, 0):
+                pass
+        except ConcurrentWriter as error:
+            assert "is being written by another process" in str(error)
+        else:
+            raise AssertionError("taken from the living")

@@ -21,8 +21,8 @@ from writers.histories.players import Row, Stage, Stop, Stream, behind, history,
 from hoodie_nb import Table
 from hoodie_nb.definition.rules import PATH as RULES
 from hoodie_nb.errors import ConcurrentWriter, InvalidInput, InvalidTable
-from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.events import EventLog
+from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.local.ahead import Ahead, Luck
 from hoodie_nb.lock.forks import register
 from hoodie_nb.lock.lock import JobHold, writing
