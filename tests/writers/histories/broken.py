@@ -15,6 +15,7 @@ from hoodie_nb.commit.admission import Admission
 from hoodie_nb.commit.checkpointing import Checkpointing
 from hoodie_nb.commit.coordinator import WriteCoordinator
 from hoodie_nb.commit.recovery import Recovery
+from hoodie_nb.definition.rules import KeptRules
 from hoodie_nb.index import file_keys, lookup, manifest, upkeep
 from hoodie_nb.index.manifest import PartitionState
 from hoodie_nb.local import settling
@@ -23,6 +24,8 @@ from hoodie_nb.local.rewriting import Rewriting
 from hoodie_nb.lock import lease, lock, waiting
 from hoodie_nb.records import prepared
 from hoodie_nb.services import archive
+from hoodie_nb.storage import fences
+from hoodie_nb.timeline.timeline import Timeline
 
 Patch = pytest.MonkeyPatch
 _sources: dict[Callable[..., Any], str] = {}  # of functions that have been changed
@@ -113,6 +116,12 @@ def _undone(patch: Patch) -> None:
     patch.setattr(checkpointing, "archived", without(prepared.archived, known, "0 and"))
 
 
+def _table_id(patch: Patch) -> None:
+    refreshed = without(Recovery.forget_records, "self.table.rules.refresh()", "pass")
+    patch.setattr(Recovery, "forget_records", refreshed)
+    patch.setattr(KeptRules, "keep", without(KeptRules.keep, "self._met or "))
+
+
 def _kept_records(patch: Patch) -> None:
     abandoned = Recovery._abandoned
     patch.setattr(Recovery, "_abandoned", lambda self, kept: abandoned(self, set()))
@@ -166,7 +175,7 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
     # in each turn columns that others have added are taken over
     "columns": _set(Admission, "_adopt", _nothing),
     # and the rules of the table
-    "table_id": _changed(Recovery, "forget_records", "self.table.rules.refresh()", "pass"),
+    "table_id": _table_id,
     # who has the table has a time before what is written ahead
     "earlier": _set(WriteCoordinator, "_first_noted", lambda self: ""),
     # what is written ahead is later than all that has completed
@@ -194,7 +203,7 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
     # what is loaded is so of one slice
     "loaded": _changed(PartitionState, "loaded", " and known.instant == piece.instant_time"),
     # outside its turn a stream changes nothing
-    "fence": _set(lock._Held, "check", _nothing),
+    "fence": lambda patch: patch.setattr(fences, "_fences", {}),
     # what must be alone is refused beside a stream between its turns
     "life": _set(waiting, "refuse_living", _nothing),
     # two partitions are not one folder
@@ -207,5 +216,7 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
     # a lease is over by the clock of the store
     "clock": _store_clock,
     # what was staged is read before it is published
-    "verified": _set(coordinator, "verify", _nothing),
+    "verified": lambda patch: patch.setattr(checkpointing, "verify", _nothing),
+    # a completed file is looked for under any name
+    "any_name": _set(Timeline, "_under", lambda self, time17: iter(())),
 }

@@ -200,6 +200,9 @@ class Stage:
         self.request = request
         self.patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
         self.players: list[Player] = []
+
+    def break_rules(self) -> None:
+        """Take the rules out, in this process."""
         for name in self.broken:
             BROKEN[name](self.patch)
 
@@ -211,13 +214,14 @@ class Stage:
         options: dict[str, object] | None = None,
         **given: object,
     ) -> Table:
-        """Create the table with a batch, by a clock that is behind."""
+        """Create the table with a batch, by a clock that is behind; then break the rules."""
         keys = {"record_key": "id", "partition_by": "p", "ordering": "ts", **given}
         self.ordering = keys["ordering"]
         Table.create(self.root, schema=schema_of(), **keys, **kind_of(kind, **(options or {})))
         table = behind(self.root)
         if rows:
             table.upsert(rows)
+        self.break_rules()
         return table
 
     @property

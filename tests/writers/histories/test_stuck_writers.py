@@ -40,16 +40,17 @@ def test_history_21_a_late_thread(stage: Stage) -> None:
     """A thread of A's stream is late, and B has the table: the thread may change nothing."""
     storage = stage.make()._handle.storage
     hold = JobHold(storage, "a", checkpoint=f"{stage.root}-checkpoints")
-    with place(storage):
-        hold.give_way()
-        assert hold.stale
-        try:
+    try:
+        with place(storage):
+            hold.give_way()
+            assert hold.stale
             storage.put("par0/late.parquet", b"")
-        except ConcurrentWriter as error:
-            assert "outside its turn" in str(error)
-        else:
-            raise AssertionError("changed outside its turn")
-    hold.release()
+    except ConcurrentWriter as error:
+        assert "outside its turn" in str(error)
+    else:
+        raise AssertionError("changed outside its turn")
+    finally:
+        hold.release()
     stage.ends()
 
 

@@ -76,8 +76,8 @@ def test_history_13_the_index_of_an_older_instant(stage: Stage) -> None:
 
     Else A's merged section is older than what it has, and B's keys look new.
     """
-    stage.patch.setattr(upkeep, "FANOUT", 2)
     stage.make(options=APART)
+    stage.patch.setattr(upkeep, "FANOUT", 2)
     theirs = [row("theirs", "par0", 5, 2)]
     mine = [row("mine", "par0", 5, 1)]
     stage.ahead(lambda: stage.ahead_by_an_hour().upsert(theirs), mine)
