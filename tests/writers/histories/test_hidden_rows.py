@@ -93,7 +93,7 @@ def test_history_04_notes_of_the_newest_instant(stage: Stage) -> None:
     stage.ends(("upsert", [row("a0", "par0"), row("a1", "par0")]), ("upsert", theirs))
 
 
-@history(columns="w")
+@history(columns="the column is lost")
 def test_history_05_schema(stage: Stage) -> None:
     """B adds a column while A streams: A's next commit keeps it, and its values."""
     stage.make()
@@ -106,11 +106,11 @@ def test_history_05_schema(stage: Stage) -> None:
     a.run(1, [row("k3", "par0", 8, 3)])
     a.complete()
     found = {r["id"]: r.get("w") for r in stage.table.to_arrow().to_pylist()}
-    assert found["k6"] == 7 and "w" in stage.table.to_arrow().column_names, "w"
+    assert found["k6"] == 7 and "w" in stage.table.to_arrow().column_names, "the column is lost"
     assert stage.table.fsck() == []
 
 
-@history(kept_files="prepared|missing|staged")
+@history(kept_files="is missing; a stream")
 def test_history_07_a_redo_for_a_dead_writer(stage: Stage) -> None:
     """A has died; B dies while it writes A's checkpoint again: A's files are still there."""
     stage.make()

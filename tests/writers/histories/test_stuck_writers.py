@@ -25,7 +25,7 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.local.ahead import Ahead, Luck
 from hoodie_nb.lock.forks import register
-from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock.lock import JobHold, _held, writing
 from hoodie_nb.lock.waiting import is_awaited
 from hoodie_nb.records.progress import ProgressRecords
 from hoodie_nb.storage.local_storage import LocalStorage
@@ -54,7 +54,7 @@ def test_history_21_a_late_thread(stage: Stage) -> None:
     stage.ends()
 
 
-@history(records="staged|prepared|missing")
+@history(records="is missing; a stream")
 def test_history_22_recovery_keeps_what_is_prepared(stage: Stage) -> None:
     """B recovers the table while A's checkpoint is prepared: it completes it."""
     stage.make()
@@ -134,7 +134,12 @@ def test_history_24_a_dead_thread(stage: Stage) -> None:
     thread = threading.Thread(target=dies)
     thread.start()
     thread.join()
-    stage.play(partial(write_at_once, rows=THEIRS)).ends()
+    try:
+        stage.play(partial(write_at_once, rows=THEIRS)).ends()
+    finally:
+        kept = getattr(_held(stage.table._handle.storage), "kept", None)  # without the rule
+        if kept is not None:
+            kept.close()
     stage.ends(("upsert", THEIRS))
 
 
@@ -199,7 +204,7 @@ def test_history_27_a_damaged_file_of_another(stage: Stage) -> None:
     stage.ends(("upsert", MINE), ("upsert", THEIRS))
 
 
-@history(left="FileNotFoundError|missing|gone|No such file|lost")
+@history(left="is gone: it was cleaned")
 def test_history_28_a_clean(stage: Stage) -> None:
     """B replaces the slice on which A stages, and cleans it: A writes again, in its turn."""
     stage.make()
@@ -234,8 +239,8 @@ def test_history_30_two_that_fill_the_same_file(stage: Stage) -> None:
     """Batches that always meet others in one partition are seldom written ahead."""
     stage.make()
     luck, in_vain = Luck(), 0
-    mine = [[row(f"a{number}", "par0", 6, number)] for number in range(12)]
-    theirs = [[row(f"b{number}", "par0", 6, number)] for number in range(12)]
+    mine = [[row(f"a{number}", "par0", 6, number)] for number in range(8)]
+    theirs = [[row(f"b{number}", "par0", 6, number)] for number in range(8)]
     storage = stage.table._handle.storage
     for one, other in zip(mine, theirs, strict=True):
         batch = Ahead(open_table(str(stage.root)), one, "upsert", EventLog(), luck)
@@ -247,7 +252,7 @@ def test_history_30_two_that_fill_the_same_file(stage: Stage) -> None:
         with writing(storage):
             assert batch.commit() is None
             stage.table.upsert(one)
-    assert in_vain <= 4, "in vain"
+    assert in_vain <= 3, "in vain"
     stage.ends(*(("upsert", rows) for rows in itertools.chain(mine, theirs)))
 
 
