@@ -191,7 +191,7 @@ def means_of(durations: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     return {name: entry["seconds"] / entry["tests"] for name, entry in durations.items()}
 
 
-@dataclass
+@dataclass(eq=False)  # pytest keeps plugins in sets
 class Recorder:
     """Adds the durations of a run to those in a file."""
 

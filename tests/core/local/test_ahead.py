@@ -187,8 +187,6 @@ def size_of(path: Path) -> int:
 def later(root: Path) -> object:
     """Write elsewhere, by a clock that is an hour ahead, after a clean by that clock."""
     ahead = Table(open_table(str(root), ManualClock(int(time.time() * 1000) + 3_600_000)))
-    ahead.upsert([row("b0", "small", 9)])
-    ahead.upsert([row("b0", "small", 10)])
     assert ahead.clean(commits=1).files
     return ahead.upsert([row("k1", "par1", 9)])
 
@@ -206,12 +204,12 @@ def test_what_else_makes_it_write_again(tmp_path: Path, name: str) -> None:
     """Whatever else happened, the rows are those of one batch after the other."""
     root = tmp_path / "t"
     table = make(root, 9)
-    for n in range(4):  # small files in another partition, for the clustering
-        table.bulk_insert([row(f"b{n}", "small")])
     twin = tmp_path / "twin"
-    other = make(twin, 9)
-    for n in range(4):
-        other.bulk_insert([row(f"b{n}", "small")])
+    for each in (table, make(twin, 9)):
+        for n in range(4):  # small files in another partition, for the clustering
+            each.bulk_insert([row(f"b{n}", "small")])
+        for ts in (9, 10):  # an old slice, for the clean
+            each.upsert([row("b0", "small", ts)])
     assert not after(root, OTHERS[name])
     OTHERS[name](twin)
     Table.open(twin).upsert(MINE)
