@@ -144,7 +144,7 @@ class Watch:
                 yield seen.writer("pauses", now)
 
     def _objects(self, now: float, gap_s: float) -> "Iterator[tuple[str, _Seen | None]]":
-        """Yield the objects of writers, those that have been replaced are read."""
+        """Yield the objects of writers; those that have been replaced are read."""
         store = cast("ObjectStorage", self._storage)
         ours = {f"{OURS}/{entry.name}": entry.version for entry in store.list_folder(OURS)}
         found = {PATH: ours[PATH]} if PATH in ours else {}
@@ -191,34 +191,37 @@ class _Seen:
 
 
 def _local(storage: Storage) -> Iterator[Writer]:
+    names = storage.file_names(TURNS)  # first: what is there then, and not locked, is of the dead
     locked = _locked()
     if locked is None:
         return
     lock = _process(storage, PATH, locked)
     holder = parsed(_content(storage, PATH))
-    streams = {_process(storage, path, locked) for path in jobs(storage)} - {None}
-    line = [_waiting(storage, name, locked, streams) for name in storage.file_names(TURNS)]
+    about = shown({name: holder[name] for name in ("purpose", "since") if name in holder})
     if lock is not None:
-        yield Writer("writes", lock, shown(holder))
+        yield Writer("writes", lock, about)
+    streams = {_process(storage, path, locked) for path in jobs(storage)} - {None}
+    places = [_waiting(storage, f"{TURNS}/{name}", locked, streams) for name in names]
+    line = [one for one in places if one is not None and one.process != lock]
     yield from line  # in order
     for process in sorted(filter(None, streams - {lock, *(one.process for one in line)})):
         yield Writer("pauses", process, "between two turns")
-    spared = {"", *(one.ahead for one in line)}
+    spared = {one.ahead for one in line}
     left = {entry.name.partition("-")[0] for entry in storage.list_folder(STAGED)} - spared
     if left and not streams and lock is None and has_ended(holder.get("process")):
-        yield Writer("died", holder.get("pid"), f"it left files: {shown(holder)}")
+        yield Writer("died", holder.get("pid"), f"it left files: {about}")
 
 
 def _waiting(
-    storage: Storage, name: str, locked: Mapping[int, int], streams: Collection[int | None]
-) -> Writer:
-    """Return the writer that has a place in the line; the place's name ends with its process."""
-    process = _process(storage, f"{TURNS}/{name}", locked)
+    storage: Storage, place: str, locked: Mapping[int, int], streams: Collection[int | None]
+) -> Writer | None:
+    """Return the writer in a place, whose name ends with its process; None if it has left it."""
+    process = _process(storage, place, locked)
     if process is None:
-        number = name.rpartition("-")[2]
-        pid = int(number) if number.isdecimal() else None
-        return Writer("died", pid, _DID["waits"], sure=False)
-    noted = _content(storage, f"{TURNS}/{name}")[:17].decode("ascii", "replace")
+        pid = place.rpartition("-")[2]
+        died = Writer("died", int(pid) if pid.isdecimal() else None, _DID["waits"], sure=False)
+        return died if storage.entry(place) else None
+    noted = _content(storage, place)[:17].decode("ascii", "replace")
     if noted.isdecimal():
         return Writer("waits", process, "a batch call", ahead=noted)
     starts = "a batch call, or a stream that starts"

@@ -73,8 +73,8 @@ def test_two_processes_race_for_one_key(tmp_path: Path, checked: bool) -> None:
         with without_check():
             board = race(table)
     heading, *_, first, second = shown(board)
-    assert heading == "Writers of the table: 1 writes the table, 1 waits in line"
-    assert re.fullmatch(r"process \d+ writes the table \(a batch write, .*", first)
+    assert heading == "Writers: 1 writes the table, 1 waits in line"
+    assert re.fullmatch(r"process \d+ writes the table \(a batch write, since .*", first)
     assert re.fullmatch(r"this process waits \(a batch call, written ahead as \d{17}\)", second)
     after = Dashboard(table)
     counts = "0 fitted, 1 written again" if checked else "1 fitted, 0 written again"

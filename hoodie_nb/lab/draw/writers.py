@@ -33,7 +33,7 @@ def writers(state: RunState) -> str:
         return ""
     found = state.writers.found
     more = f", {len(found) - _LINES} more are not shown" if len(found) > _LINES else ""
-    parts = [svg.heading(f"Writers of the table: {heading}{more}")]
+    parts = [svg.heading(f"Writers: {heading}{more}")]
     parts += svg.legend(1, 30, *_MARKS.values())
     for line, writer in enumerate(found[:_LINES]):
         shape, colour, _ = _MARKS[writer.state]
@@ -45,8 +45,8 @@ def writers(state: RunState) -> str:
     turns = f"the stream gave way {svg.counted(state.turns, 'time')}" if state.turns else ""
     note = ", ".join(filter(None, (state.writers.ahead, turns)))
     if note:
-        parts.append(svg.text(1, HEIGHT - 8, f"In this process: {note}"))
-    return svg.picture(HEIGHT, parts, label=f"Writers of the table: {heading}")
+        parts.append(svg.text(1, 50 + 18 * len(found[:_LINES]), f"In this process: {note}"))
+    return svg.picture(HEIGHT, parts, label=f"Writers: {heading}")
 
 
 def _is_own(writer: Writer) -> bool:

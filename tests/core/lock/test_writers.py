@@ -8,14 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from test_waiting import WRITES, answer, storage, waiting
 
 from hoodie_nb import Table
+from hoodie_nb.lock import writers as writers_module
 from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.lock.writers import writers
 from hoodie_nb.programs.doctor import doctor
 from hoodie_nb.programs.lessons import start_program
 from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.storage.storage import TURNS
 
 __all__ = ["storage"]  # the fixture
 UPSERT = """
@@ -47,7 +50,7 @@ def test_who_writes_waits_and_has_died_is_listed(storage: LocalStorage) -> None:
         for _ in range(2):
             assert states(storage) == [here, ("waits", first.pid), ("died", second.pid)]
         report = str(doctor(table=storage.root))
-        assert f"process {os.getpid()} writes the table (a batch write, process" in report
+        assert f"process {os.getpid()} writes the table (a batch write, since" in report
         assert f"process {first.pid} waits (a batch call, or a stream that starts)" in report
         died = f"process {second.pid} has died, or is elsewhere (it waited)"
         assert died in report
@@ -120,6 +123,25 @@ def test_who_died_in_its_turn_is_listed_until_the_next_write(tmp_path: Path) -> 
     other.wait()
     (found,) = table.writers()
     assert (found.state, found.process, found.sure) == ("died", other.pid, True)
-    assert str(found).startswith(f"process {other.pid} has died (it left files: a batch write,")
+    assert str(found).startswith(
+        f"process {other.pid} has died (it left files: a batch write, since"
+    )
     table.upsert([{"id": "k", "v": "mine"}])
     assert repr(table.writers()) == "nobody writes the table"
+
+
+def test_who_leaves_the_line_meanwhile_has_not_died(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its place was there when the line was listed, and is gone when the locks are read."""
+    read = writers_module._locked
+    with writing(storage), waiting(storage, WRITES) as other:
+
+        def late() -> dict[int, int] | None:
+            for name in storage.file_names(TURNS):
+                os.unlink(f"{storage.root}/{TURNS}/{name}")
+            return read()
+
+        monkeypatch.setattr(writers_module, "_locked", late)
+        assert states(storage) == [("writes", os.getpid())]
+        assert other.poll() is None
