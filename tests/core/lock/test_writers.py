@@ -12,6 +12,7 @@ import pytest
 from test_waiting import WRITES, answer, storage, waiting
 
 from hoodie_nb import Table
+from hoodie_nb.__main__ import main
 from hoodie_nb.lock import writers as writers_module
 from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.lock.writers import writers
@@ -24,6 +25,7 @@ __all__ = ["storage"]  # the fixture
 UPSERT = """
 import sys
 from hoodie_nb import Table
+from hoodie_nb.__main__ import main
 Table.open(sys.argv[1]).upsert([{"id": "k", "v": "theirs"}])
 """
 
@@ -115,7 +117,9 @@ def test_the_line_names_the_batch_that_is_written_ahead(tmp_path: Path) -> None:
     assert all(line in found._repr_html_() for line in lines)
 
 
-def test_who_died_in_its_turn_is_listed_until_the_next_write(tmp_path: Path) -> None:
+def test_who_died_in_its_turn_is_listed_until_the_next_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its lock is free, and its staged files are there; the next write deletes them."""
     schema = pa.schema([("id", pa.string()), ("v", pa.string())])
     table = Table.create(tmp_path / "t", schema=schema, record_key="id", table_version=9)
@@ -123,9 +127,10 @@ def test_who_died_in_its_turn_is_listed_until_the_next_write(tmp_path: Path) -> 
     other.wait()
     (found,) = table.writers()
     assert (found.state, found.process, found.sure) == ("died", other.pid, True)
-    assert str(found).startswith(
-        f"process {other.pid} has died (it left files: a batch write, since"
-    )
+    left = f"process {other.pid} has died (it left files: a batch write, since"
+    assert str(found).startswith(left)
+    assert main(["fsck", table.path]) == 1  # its instant is pending
+    assert f"\n{left}" in capsys.readouterr().out
     table.upsert([{"id": "k", "v": "mine"}])
     assert repr(table.writers()) == "nobody writes the table"
 
