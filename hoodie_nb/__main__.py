@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -234,6 +235,8 @@ def _fsck(args: Arguments) -> int:
         print(f"- {finding.what}\n  at stake: {finding.at_stake} ({finding.code})")
         print(f"  repaired: {finding.repaired}" if finding.repaired else f"  fix: {finding.fix}")
     print(f"{args.path}: {counted(left, 'finding') if left else 'clean'}")
+    with suppress(HoodieError):  # as found above
+        _print_lines(_table(args).writers())
     return 1 if left else 0
 
 

@@ -26,7 +26,8 @@ PAGES = {  # page: its title, the public names, and the classes that these retur
         "local.merge_into.MergeInto local.batch.Commit checks.findings.Finding "
         "index.status.IndexStatus actions.savepoints.Savepoint services.clean.Cleaned "
         "services.archive.Archived services.cluster.Clustered services.compact.Compacted "
-        "services.restore.Restored services.rollback.RolledBack",
+        "services.restore.Restored services.rollback.RolledBack lock.writers.Writers "
+        "lock.writers.Writer",
     ),
     "streams": ("Streams", ("write_stream",), "stream.job.Job stream.tally.JobProgress"),
     "session": (

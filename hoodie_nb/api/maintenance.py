@@ -18,6 +18,7 @@ from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.evidence.other_engines import refuse_foreign_logs
 from hoodie_nb.index.status import IndexStatus, index_status, rebuild_index
 from hoodie_nb.lock.lock import writing
+from hoodie_nb.lock.writers import Writers, writers
 from hoodie_nb.services import restore, savepoint
 from hoodie_nb.services.archive import Archived, archive
 from hoodie_nb.services.clean import Cleaned, clean
@@ -153,6 +154,14 @@ class TableMaintenance:
             return fsck(self._handle.storage)
         with self._locked():
             return cure(self._handle, self.events, repair)
+
+    def writers(self) -> Writers:
+        """Return who writes the table, who waits for it and who has died; nothing is locked.
+
+        Also how many batches of this object were written before their turn. InvalidTable if a file
+        of the lock cannot be read; on a store StoreFailed.
+        """
+        return Writers.of(writers(self._handle.storage), self.events)
 
     def _locked(
         self, dry_run: bool = False, *, alone: bool = False

@@ -28,7 +28,7 @@ _MODULES = {  # and the names that each has
     "lab.stores.slow_storage": "Link",
     "local.in_process": "keyed_in_order",
     "local.operators": "assign assign_and_write write",
-    "programs.lessons": "check check_table fail_at start_program",
+    "programs.lessons": "check check_table fail_at start_program without_check",
     "records.sealing": "Interval",
     "timeline.timeline": "Instant",
     "view.file_groups": "BaseFileName",

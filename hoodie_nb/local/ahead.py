@@ -127,7 +127,7 @@ class Ahead:
             return None
         coordinator.applies = self._time17  # recovery spares it
         settle(coordinator)
-        fits = self._fits(plan, self.intake)
+        fits = self.fits(plan, self.intake)
         self._luck.note(fits=fits)
         self._events.emit("instant_written_ahead", instant=self._time17, fits=fits)
         if not fits:
@@ -138,7 +138,7 @@ class Ahead:
         self._time17 = ""
         return work
 
-    def _fits(self, plan: WritePlan, intake: Intake) -> bool:
+    def fits(self, plan: WritePlan, intake: Intake) -> bool:
         """Whether the files are what the batch would write now."""
         table = self._table
         now = table.timeline.refresh()

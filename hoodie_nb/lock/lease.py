@@ -67,8 +67,7 @@ class Lease:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._process = os.getpid()
-        process = {"process": process_identity(os.getpid()), "lease_s": self._length_s}
-        self._holder = {**holder_of(purpose), **process}
+        self._holder = {**holder_of(purpose), "lease_s": self._length_s}
         self._sent_s, self._version = self._take()
         try:
             self.closed = False

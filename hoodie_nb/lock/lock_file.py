@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
+from hoodie_nb.lock.process import process_identity
 from hoodie_nb.storage.beneath import folder_beneath
 from hoodie_nb.storage.storage import OURS, Storage, permitted
 
@@ -110,6 +111,7 @@ def holder_of(purpose: str) -> dict[str, Any]:
         "pid": os.getpid(),
         "since": datetime.now(UTC).isoformat(timespec="seconds"),
         "purpose": purpose,
+        "process": process_identity(os.getpid()),
     }
 
 

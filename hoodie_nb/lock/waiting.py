@@ -32,7 +32,7 @@ from hoodie_nb.storage.storage import OURS, TURNS, Storage, is_remote
 
 Register = Callable[[io.FileIO], None]
 Meanwhile = Callable[[Callable[[str], None]], None]  # called with what notes an instant's time
-_JOB = f"{OURS}/job-"
+JOB = f"{OURS}/job-"
 ASLEEP_S = 5.0  # a writer that waits looks many times a second
 _POLL_S = 0.05  # a job of this process may begin or end meanwhile
 
@@ -194,7 +194,7 @@ def living(storage: Storage, register: Register, checkpoint: str) -> io.FileIO:
     Its caller has the lock of the table.
     """
     name = hashlib.sha256(os.fsencode(os.path.realpath(checkpoint))).hexdigest()
-    return _locked(storage, register, f"{_JOB}{name}") or _refuse(
+    return _locked(storage, register, f"{JOB}{name}") or _refuse(
         f"a stream of another process writes {storage.root} from the checkpoint folder "
         f"{checkpoint}: stop that stream, or give this one another folder"
     )
@@ -211,7 +211,7 @@ def refuse_living(storage: Storage, register: Register) -> None:
 def jobs(storage: Storage) -> list[str]:
     """Return the files that jobs lock while they live; those of ended jobs stay."""
     paths = [f"{OURS}/{name}" for name in storage.file_names(OURS)]
-    return [path for path in paths if path.startswith(_JOB)]
+    return [path for path in paths if path.startswith(JOB)]
 
 
 def _refuse(message: str) -> NoReturn:

@@ -1,13 +1,16 @@
 """What the notebooks call beside the library: check a claim, make a place fail, start a program."""
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pandas as pd
 
 from hoodie_nb import failpoints
 from hoodie_nb.api.tables import Table
+from hoodie_nb.local.ahead import Ahead
 from hoodie_nb.programs.verify import differences, read_with_hudi_rs
 
 
@@ -34,9 +37,29 @@ def fail_at(place: str = "") -> None:
     failpoints.arm(place)
 
 
-def start_program(text: str, *arguments: str, kill_at: str = "") -> subprocess.Popen[bytes]:
-    """Start a Python program as a process; it is killed at `kill_at` (`name` or `name@hit`)."""
-    name, _, hit = kill_at.partition("@")
-    killed = {"HOODIE_NB_FAILPOINTS": f"{name}=kill{hit and f'@{hit}'}"} if name else {}
-    settings = {**os.environ, **killed, "HOODIE_NB_TESTING": "1"}
-    return subprocess.Popen([sys.executable, "-c", text, *arguments], env=settings)
+def start_program(
+    text: str, *arguments: str, kill_at: str = "", stop_at: str = ""
+) -> subprocess.Popen[bytes]:
+    """Start a Python program as a process; it is killed at `kill_at` (`name` or `name@hit`).
+
+    With `stop_at` it is returned when it has stopped there, until it gets SIGCONT.
+    """
+    name, _, hit = (kill_at or stop_at).partition("@")
+    action = "kill" if kill_at else "stop"
+    fails = {"HOODIE_NB_FAILPOINTS": f"{name}={action}{hit and f'@{hit}'}"} if name else {}
+    settings = {**os.environ, **fails, "HOODIE_NB_TESTING": "1"}
+    program = subprocess.Popen([sys.executable, "-c", text, *arguments], env=settings)
+    if stop_at:
+        os.waitid(os.P_PID, program.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    return program
+
+
+@contextlib.contextmanager
+def without_check() -> Iterator[None]:
+    """Publish batches of this process as they were written ahead, whatever others wrote since."""
+    check = Ahead.fits
+    Ahead.fits = lambda *_: True  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Ahead.fits = check  # type: ignore[method-assign]

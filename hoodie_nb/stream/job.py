@@ -39,6 +39,7 @@ class Job:
 
     def __init__(self, stream: DataFrame, table: TableHandle, settings: StreamSettings) -> None:
         self.settings = settings
+        self.table = table  # its handle
         self.events = EventLog()  # the newest events of this job
         self._tally = Tally()
         self.events.listen(self._tally)

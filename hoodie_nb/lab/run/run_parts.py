@@ -282,6 +282,7 @@ _NOTES = {
     "commit_failed": "The commit failed; the instant stays prepared: {why}",
     "commit_retried": "The commit of {instant} is retried: {why}",
     "settling_postponed": "The next checkpoint cleans up after {instant}",
+    "instant_written_ahead": "Written before its turn as {instant}; published as it is: {fits}",
     "turn_taken": "Other processes have had a turn: the job has the table again after {seconds} s",
 }
 _ROUTINE = ("batch_started", "job_started")

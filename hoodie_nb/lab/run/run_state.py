@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hoodie_nb.events import Event
@@ -35,6 +35,7 @@ from hoodie_nb.lab.run.run_parts import (
     noted,
     number,
 )
+from hoodie_nb.lock.writers import Writers
 
 _KEPT = 40
 _SPANS = 300
@@ -66,7 +67,7 @@ class Trouble:
 
 @dataclass(slots=True)
 class RunState:
-    """A run as of the last event."""
+    """A run as of the last event, and the table's writers as of a live dashboard's last look."""
 
     pipeline: str = ""
     placement: str = ""  # of the newest batch, if a job has placed it
@@ -89,6 +90,8 @@ class RunState:
     committed: int = 0
     notes: list[Note] = field(default_factory=list)
     stories: list[Story] = field(default_factory=list)
+    writers: Writers = field(default_factory=Writers)
+    turns: int = 0
     spans: deque[Span] = field(default_factory=lambda: deque(maxlen=_SPANS))
     _counted: int = 0
     _new_lookup: bool = True
@@ -143,6 +146,15 @@ class RunState:
                 story.waits = ""
         for story in [story for story in self.stories if not story.waits][-1:]:
             story.add(note)
+
+    def _written_ahead(self, event: Event) -> None:
+        if event.values.get("fits"):
+            self.writers = replace(self.writers, fitted=self.writers.fitted + 1)
+        else:
+            self.writers = replace(self.writers, again=self.writers.again + 1)
+
+    def _turn(self, event: Event) -> None:
+        self.turns += 1
 
     # --- the job --------------------------------------------------------------------------------
 
@@ -303,4 +315,6 @@ _REDUCERS: dict[str, Callable[[RunState, Event], None]] = {
     "index_saved": RunState._saved,
     "batch_ended": RunState._batch_ended,
     "instant_redone": RunState._redone,
+    "instant_written_ahead": RunState._written_ahead,
+    "turn_taken": RunState._turn,
 }

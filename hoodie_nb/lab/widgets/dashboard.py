@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -19,11 +21,14 @@ from urllib.parse import unquote, urlparse
 import ipywidgets as W
 
 from hoodie_nb.display import counted
-from hoodie_nb.lab.draw import buffers, diagram, index, instants, progress
+from hoodie_nb.errors import HoodieError
+from hoodie_nb.lab.draw import buffers, diagram, index, instants, progress, writers
 from hoodie_nb.lab.look.svg import WIDTH
 from hoodie_nb.lab.run.follower import Follower
 from hoodie_nb.lab.run.run_state import RunState
 from hoodie_nb.lab.widgets.frame import Frame, Pictures
+from hoodie_nb.lock.writers import Watch
+from hoodie_nb.storage.storage import is_remote
 
 _PICTURES = {
     "diagram": diagram.diagram,
@@ -48,6 +53,7 @@ class RunPictures(Pictures):
                 "index": (WIDTH - instants.WIDE - 8, instants.HEIGHT),
             },
             {"trouble": (WIDTH, progress.TROUBLE)},
+            {"writers": (WIDTH, writers.HEIGHT)},
         )
         self._drawn = (-1, -1)
 
@@ -59,10 +65,14 @@ class RunPictures(Pictures):
                 self.show(name, drawn(state))
         self.show("head", progress.head(state, done))
         self.show("trouble", progress.trouble(state))
+        self.show("writers", writers.writers(state))
+        self.box.children[-1].layout.display = "flex" if self.shown("writers") else "none"
 
 
 class Dashboard(Frame):
-    """The dashboard of a job; it ends with `close()` or with the job.
+    """The dashboard of a job, or of a table's batch calls; it ends with `close()` or the job.
+
+    Once others write the table, too, they are shown: a look each second, on a store each ten.
 
     `hz`: redraws per second, at most 10. `total_rows`: the number of input rows, for the progress
     bar; with `trigger="available_now"` over files, progress is computed from the files read.
@@ -72,6 +82,7 @@ class Dashboard(Frame):
         self.job = job
         self._total = total_rows
         self._files = _FileShare(job)
+        self._others = _Others(job)
         self._pictures = RunPictures()
         self._stop = W.Button(description="Stop", button_style="danger", icon="stop")
         self._stop.add_class("hoodie-stop")
@@ -92,9 +103,10 @@ class Dashboard(Frame):
     def summary(self) -> str:
         """Return one line: status, rows, commits."""
         state = self.state
+        others = "; ".join(filter(None, (writers.title(state), state.writers.ahead)))
         return (
             f"Dashboard {state.pipeline}: {state.status}, {counted(state.rows, 'row')} in "
-            f"{counted(state.committed, 'commit')}"
+            f"{counted(state.committed, 'commit')}{others and f'; {others}'}"
         )
 
     def _draw(self, state: RunState) -> None:
@@ -103,6 +115,7 @@ class Dashboard(Frame):
             self._stop.description = "Stopped"
         elif self._stop.disabled:
             state.status = "stopping"
+        self._others.look(state)
         done = state.written.total / self._total if self._total else None
         self._pictures.draw(state, done or self._files.done(state.committed))
 
@@ -132,6 +145,24 @@ def _pipeline(job: Any) -> str:  # noqa: ANN401 -- a Job or a LocalJob
     settings = getattr(job, "settings", None)
     shape = getattr(job, "shape", None)
     return settings.pipeline if settings else shape.pipeline.name if shape else ""
+
+
+class _Others:
+    """The other writers of a job's table, or of a table; a look that fails shows those before."""
+
+    def __init__(self, job: Any) -> None:  # noqa: ANN401 -- a Job, a LocalJob or a Table
+        table = getattr(job, "table", job)
+        storage = getattr(getattr(table, "_handle", table), "storage", None)
+        self._watch = Watch(storage) if storage is not None else None
+        self._every_s = 10.0 if storage is not None and is_remote(storage.root) else 1.0
+        self._next_s = 0.0
+
+    def look(self, state: RunState) -> None:
+        if self._watch is None or time.monotonic() < self._next_s:
+            return
+        with contextlib.suppress(HoodieError, OSError):
+            state.writers = replace(state.writers, found=tuple(self._watch.look()))
+        self._next_s = time.monotonic() + self._every_s
 
 
 class _FileShare:

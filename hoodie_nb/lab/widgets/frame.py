@@ -32,17 +32,19 @@ class Pictures:
         self._places: dict[str, tuple[int, int]] = {}
         self._htmls: dict[str, W.HTML] = {}
         self.width = max(sum(w for w, _ in row.values()) + _GAP * (len(row) - 1) for row in rows)
-        self.height = 0
+        self._ends: dict[str, int] = {}
         boxes = []
+        top = 0
         for row in rows:
             x = 0
             high = max(h for _, h in row.values())
             for name, (width, height) in row.items():
-                self._places[name] = (x, self.height)
+                self._places[name] = (x, top)
+                self._ends[name] = top + high + _GAP
                 self._htmls[name] = _html(width, height)
                 x += width + _GAP
             boxes.append(_row([self._htmls[name] for name in row], self.width, high))
-            self.height += high + _GAP
+            top += high + _GAP
         self.box = W.VBox(boxes, layout={"max_width": "100%", "overflow": "auto hidden"})
 
     def show(self, name: str, picture: str) -> None:
@@ -58,7 +60,8 @@ class Pictures:
         """Return all pictures as one PNG."""
         from hoodie_nb.lab.look.still import png
 
-        return png(self.placed(), self.width, self.height)
+        height = max(end for name, end in self._ends.items() if self.shown(name))
+        return png(self.placed(), self.width, height)
 
     def words(self) -> list[str]:
         """Return the labels of the pictures and of their parts, as HTML."""

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from s3_server import Proxy, S3Server
@@ -23,10 +24,12 @@ from hoodie_nb import Table, clock
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.evidence import handle
 from hoodie_nb.lock import lease, lock, store_turns
+from hoodie_nb.lock import writers as writers_module
 from hoodie_nb.lock.lease import Lease
 from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.lock.lock_file import PATH
-from hoodie_nb.lock.writers import writers
+from hoodie_nb.lock.process import machine
+from hoodie_nb.lock.writers import Watch, writers
 from hoodie_nb.programs.doctor import doctor
 from hoodie_nb.storage import object_storage
 from hoodie_nb.storage.addresses import storage_at
@@ -414,10 +417,66 @@ def test_who_waits_and_lives_is_listed(place: Place) -> None:
     with waiting(place) as other:
         roles = [writer.role for writer in writers(place.here)]
         assert roles == ["writes the table, or has died", "waits, or has died"]
+        watch = Watch(place.here)
+        watch.look()
+        lease_of(place.here).renew()
+        assert watch.look()[0].role == "writes the table"  # as the object has changed
         job.give_way()
         other.result()
     assert [w.role for w in writers(place.here)] == ["runs a stream into the table, or has died"]
     job.release()
+
+
+def test_a_look_tells_the_living_from_the_dead(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who replaces its object lives; who has not for a lease, or whose process ended, has died."""
+    clock_s = [0.0]
+    monkeypatch.setattr(writers_module, "time", SimpleNamespace(monotonic=lambda: clock_s[0]))
+    watch = Watch(place.here)
+    held = {"host": "there", "pid": 7, "lease_s": 60, "purpose": "a batch write"}
+    line = {"host": "there", "pid": 8}
+
+    def put(path: str, holder: dict[str, object], renewal: int) -> None:
+        place.there.mark(path, json.dumps({**holder, "renewal": renewal}).encode())
+
+    def look(*, after_s: float) -> list[str]:
+        clock_s[0] += after_s
+        return [f"{writer.process} {writer.role}" for writer in watch.look()]
+
+    put(PATH, held, 0)
+    put(f"{TURNS}/1", line, 0)
+    doubt = ", or has died"
+    assert look(after_s=0) == [f"7 writes the table{doubt}", f"8 waits{doubt}"]
+    put(f"{TURNS}/1", line, 1)
+    assert look(after_s=5) == [f"7 writes the table{doubt}", "8 waits"]
+    put(PATH, held, 1)
+    assert look(after_s=50) == ["7 writes the table", "8 has died"]
+    assert look(after_s=60) == ["7 writes the table", "8 has died"]
+    assert look(after_s=3) == ["7 has died", "8 has died"]
+    put(PATH, held, 2)
+    assert look(after_s=300) == [f"7 writes the table{doubt}", "8 has died"]  # long ago, perhaps
+    ended = {"host": "here", "pid": 9, "process": [machine(), "9", "0"]}
+    put(f"{TURNS}/1", ended, 0)
+    assert look(after_s=1)[1] == "9 has died"
+    place.there.mark(f"{TURNS}/1", None)
+    put(PATH, {**held, "released": True}, 0)
+    assert look(after_s=1) == []
+
+
+def test_looks_ask_for_nothing_that_has_not_changed(s3_server: S3Server, tmp_path: Path) -> None:
+    """A look at a table at rest is two lists; and it never changes anything."""
+    asked: list[str] = []
+    with Proxy(s3_server) as proxy:
+        place = Place(s3_server.new_root(), proxy.options, tmp_path)
+        with writing(place.here):
+            watch = Watch(ObjectStorage(place.here.root, proxy.options))
+            watch.look()
+            proxy.fails = lambda _, method, path: asked.append(f"{method} {path}")
+            watch.look()
+    looked = [one for one in asked if not one.startswith("PUT")]  # the lease, its end
+    assert len(looked) == 2 and all("list-type" in one for one in looked)
+    assert all(f"{PATH}" in one for one in asked if one.startswith("PUT"))
 
 
 def test_a_failing_look_finds_nobody(s3_server: S3Server, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def _without_later_times() -> None:
 
 
 def _without_fitting() -> None:
-    Ahead._fits = lambda self, plan, intake: True
+    Ahead.fits = lambda self, plan, intake: True
 
 
 def _without_notes() -> None:

@@ -227,7 +227,7 @@ def simulate(baton: Baton, ids: random.Random) -> None:
     waiting.awake = _awake(baton)
     waiting.refuse_early = _looks(baton, waiting.refuse_early)
     lock.lock_file = _locked(baton, lock.lock_file)
-    Ahead._fits = _fits(baton, Ahead._fits)  # type: ignore[method-assign]
+    Ahead.fits = _fits(baton, Ahead.fits)  # type: ignore[method-assign]
 
 
 def with_threads(baton: Baton, draw: random.Random) -> Threads:
