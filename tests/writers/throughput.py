@@ -63,7 +63,7 @@ def loop(root: str, name: str, half: str, *numbers: str) -> None:
 
 def trial(halves: list[str], table_type: str, seconds: float, numbers: list[int]) -> int:
     """Let a process for each of `halves` write; return how many batches were committed."""
-    size, batch, partitions = numbers
+    size, _, partitions = numbers
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         root = Path(folder, "t")
         keys = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
