@@ -50,6 +50,7 @@ STAKES = {
     "other-table": "rows doubled",
     "pending-instant": "nothing",
     "replaced-file-group": "rows hidden",
+    "second-completed-file": "nothing",
     "torn-log": "rows lost",
     "unfinished-file": "nothing",
     "unnamed-file": "rows lost",

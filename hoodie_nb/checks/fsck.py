@@ -9,6 +9,8 @@ safe.
 """
 
 import functools
+import itertools
+import operator
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -43,7 +45,7 @@ from hoodie_nb.files.key_range import KeyRange
 from hoodie_nb.reading.read import merge_of, without_cleaned
 from hoodie_nb.storage.addresses import Address
 from hoodie_nb.storage.storage import META, SCRATCH, STAGED, Entry
-from hoodie_nb.timeline.timeline import COMMITS, ArchivedMeanwhile
+from hoodie_nb.timeline.timeline import COMMITS, ArchivedMeanwhile, State
 from hoodie_nb.view.file_groups import FileSlice, Group, base_files_at
 from hoodie_nb.view.history import FileFacts, History
 from hoodie_nb.view.views import is_overtaken, until_true
@@ -93,7 +95,8 @@ def _no_other(error: HoodieError) -> list[Finding]:
 
 
 def _findings(table: TableHandle) -> list[Finding]:
-    found = [finding for look in (_leftovers, _late, record_findings) for finding in look(table)]
+    looks = (_leftovers, _late, _twice, record_findings)
+    found = [finding for look in looks for finding in look(table)]
     damaged: set[str] = set()
     found += [*_files(table, damaged), *_keys(table, damaged)]
     if table.config.metadata_partitions:  # every repair needs it dropped
@@ -123,6 +126,22 @@ def _late(table: TableHandle) -> Iterator[Finding]:
                 "writer had lost the lock, and got an error",
                 "delete that file; the data of that commit must be written again",
                 "late-completed-file",
+            )
+
+
+def _twice(table: TableHandle) -> Iterator[Finding]:
+    """Find completed files of one commit that differ in the completion time (from version 8 on)."""
+    layout = table.timeline.layout
+    parsed = map(layout.parse, sorted(table.timeline.listing.names))
+    commits = (i for i in parsed if i and i.action in COMMITS and i.state is State.COMPLETED)
+    for _, same in itertools.groupby(commits, operator.attrgetter("requested_time")):
+        first, *others = map(layout.path, same)
+        for path in others:
+            yield Finding(
+                f"{path} completes a commit for which there is {first}: one of them was written "
+                "late, by a process that had lost the lock",
+                "delete that file: both say the same",
+                "second-completed-file",
             )
 
 

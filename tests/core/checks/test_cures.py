@@ -277,6 +277,7 @@ ELSEWHERE = {
     **dict.fromkeys(("damaged-log", "lost-log", "torn-log"), "checks/test_log_findings.py"),
     "unreadable-log": "checks/test_log_findings.py",
     "replaced-file-group": "view/test_replaced.py",
+    "second-completed-file": "checks/test_cures.py",
     "unfinished-file": "checks/test_fsck_repair.py",
     "unreadable-base-file": "storage/test_permissions.py",
     "wrong-key-index": "checks/test_fsck_fixes.py",
@@ -336,3 +337,23 @@ def test_a_hidden_commit_is_named_until_it_is_archived(tmp_path: Path) -> None:
         table.upsert(rows(("a", "x", ts)))
     assert hidden not in {commit.stem for commit in commits(root)} and table.fsck() == []
     assert hudi_rows(root) == without_meta(rows(("a", "x", 6), *SMALL[1:]))
+
+
+def test_a_second_completed_file_is_deleted(tmp_path: Path) -> None:
+    """Its commit counts once, also before that; the files are of version 9."""
+    root = tmp_path / "t"
+    table = Table.create(root, table_version=9, **KEYS)
+    for ts in (1, 2):
+        table.upsert(rows(("a", "x", ts)))
+    done = max(root.glob(".hoodie/timeline/*.commit"))
+    time17, _, completed = done.stem.partition("_")
+    second = done.with_name(f"{time17}_{int(completed) + 1}.commit")
+    shutil.copy(done, second)
+    (finding,) = Table.open(root).fsck()
+    assert finding.code == "second-completed-file" and second.name in finding.what
+    assert hudi_rows(root) == without_meta(rows(("a", "x", 2)))
+    delete(root, finding)
+    assert not second.exists() and Table.open(root).fsck() == []
+    Table.open(root).upsert(rows(("a", "x", 3)))
+    assert hudi_rows(root) == without_meta(rows(("a", "x", 3)))
+    assert len(Table.open(root).history()) == 3 and Table.open(root).fsck() == []
