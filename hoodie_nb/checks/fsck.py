@@ -135,11 +135,11 @@ def _twice(table: TableHandle) -> Iterator[Finding]:
     parsed = map(layout.parse, sorted(table.timeline.listing.names))
     commits = (i for i in parsed if i and i.action in COMMITS and i.state is State.COMPLETED)
     for _, same in itertools.groupby(commits, operator.attrgetter("requested_time")):
-        first, *others = map(layout.path, same)
-        for path in others:
+        paths = [*map(layout.path, same)]
+        for path in paths[1:]:
             yield Finding(
-                f"{path} completes a commit for which there is {first}: one of them was written "
-                "late, by a process that had lost the lock",
+                f"{path} completes a commit for which there is {paths[0]}: one of them was "
+                "written late, by a process that had lost the lock",
                 "delete that file: both say the same",
                 "second-completed-file",
             )
