@@ -1,0 +1,121 @@
+"""What the long trials share: their arguments, a folder that stays if one fails, Java's verdict."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from core.tables import canonical, hudi_rows, without_meta
+from oracle.client import Judge
+from oracle.install import install
+from oracle.tables import LAYOUTS, appending
+from s3_server import object_paths
+from writers.batch_loop import MARKS, SCHEMA, Row, model
+
+from hoodie_nb import Table
+from hoodie_nb.errors import HoodieError
+from hoodie_nb.storage.storage import Storage, read_bytes
+from hoodie_nb.types.schema import COMMIT_TIME
+
+FIELDS = {
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "p",
+    "hoodie.datasource.write.precombine.field": "ts",
+}
+
+
+def arguments(doc: str | None) -> argparse.Namespace:
+    """Return the arguments of a trial: seconds, a kind of table, a seed, if Java judges."""
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("version", type=int, nargs="?")
+    parser.add_argument("table_type", nargs="?")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--java", action="store_true", help="Java judges the table at the end")
+    return parser.parse_args()
+
+
+@contextmanager
+def folder_of_trial() -> Iterator[Path]:
+    """Yield a new folder; it stays if the trial fails."""
+    folder = tempfile.mkdtemp(prefix="trial-")
+    try:
+        yield Path(folder)
+    except BaseException:
+        print(f"the trial has failed, its files are in {folder}", file=sys.stderr, flush=True)
+        raise
+    shutil.rmtree(folder)
+
+
+def copied(storage: Storage, root: Path) -> None:
+    """Copy a store's table to a folder."""
+    for path in object_paths(storage):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(read_bytes(storage, path))
+
+
+def readable(table: Table, instants: Sequence[str]) -> list[str]:
+    """Return those instants of commits that cleaning has left readable, the newest first."""
+    found = []
+    for instant in reversed(instants):
+        try:
+            table.to_arrow(as_of=instant)
+        except HoodieError:
+            return found
+        found.append(instant)
+    return found
+
+
+def states(table: Table) -> dict[str, list[str]]:
+    """Return the batches of a table by the instants that Java, too, can read, newest first."""
+    rows = table.to_arrow()
+    marks = rows.filter(pc.equal(rows["p"], MARKS))
+    named = sorted(zip(marks[COMMIT_TIME].to_pylist(), marks["id"].to_pylist(), strict=True))
+    instants = sorted({instant for instant, _ in named})
+    return {
+        moment: [name for instant, name in named if instant <= moment]
+        for moment in readable(table, instants)[:-1]  # Java refuses the last before those retained
+    }
+
+
+def rows_java_writes(known: dict[str, Row]) -> dict[str, Row]:
+    """Return the rows of Java's batch by key: some that there are, newer, and a new one."""
+    found = {key: row | {"ts": 9, "v": "java"} for key, row in known.items() if row["p"] != MARKS}
+    return found | {"new": {"id": "new", "p": "p0", "ts": 9, "v": "java"}}
+
+
+def same(java: Judge, root: Path, rows: Iterable[Row], as_of: str | None = None) -> None:
+    """Assert that Java, hudi-rs and this library read these rows."""
+    wanted = canonical(rows)
+    options = {"as.of.instant": as_of} if as_of else {}
+    assert without_meta(java.read(root, **options)) == wanted, f"Java, {as_of=}"
+    assert hudi_rows(root, as_of) == wanted, f"hudi-rs, {as_of=}"
+    assert without_meta(Table.open(root).to_arrow(as_of=as_of)) == wanted, f"hoodie_nb, {as_of=}"
+
+
+def judge(root: Path, version: int, table_type: str) -> str:
+    """Compare what Java reads, now and before, with the model; let it write; return its verdict."""
+    found = states(Table.open(root))
+    moments = [*found]
+    head = model(found[moments[0]])
+    written = rows_java_writes(head)
+    options = appending(LAYOUTS["simple"], version) | FIELDS
+    options["hoodie.datasource.write.table.type"] = table_type.upper()
+    with tempfile.TemporaryDirectory() as scratch, closing(Judge(install(), Path(scratch))) as java:
+        same(java, root, head.values())
+        for moment in (moments[len(moments) // 2], moments[-1]):
+            same(java, root, model(found[moment]).values(), moment)
+        java.write(root, pa.Table.from_pylist([*written.values()], schema=SCHEMA), options)
+        same(java, root, (head | written).values())
+    assert Table.open(root).fsck() == []
+    ago = [
+        len(found[moments[0]]) - len(found[m]) for m in (moments[len(moments) // 2], moments[-1])
+    ]
+    return f"Java agrees on {len(head)} rows, and {ago} batches ago; it wrote {len(written)} rows"
