@@ -63,7 +63,7 @@ def copied(storage: Storage, root: Path) -> None:
 
 def readable(table: Table, instants: Sequence[str]) -> list[str]:
     """Return those instants of commits that cleaning has left readable, the newest first."""
-    found = []
+    found = list[str]()
     for instant in reversed(instants):
         try:
             table.to_arrow(as_of=instant)
