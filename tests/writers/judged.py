@@ -76,7 +76,7 @@ def readable(table: Table, instants: Sequence[str]) -> list[str]:
 def states(table: Table) -> dict[str, list[str]]:
     """Return the batches of a table by the instants that Java, too, can read, newest first."""
     rows = table.to_arrow()
-    marks = rows.filter(pc.equal(rows["p"], MARKS))
+    marks = rows.filter(pc.starts_with(rows["p"], MARKS))
     named = sorted(zip(marks[COMMIT_TIME].to_pylist(), marks["id"].to_pylist(), strict=True))
     instants = sorted({instant for instant, _ in named})
     return {
@@ -87,8 +87,9 @@ def states(table: Table) -> dict[str, list[str]]:
 
 def rows_java_writes(known: dict[str, Row]) -> dict[str, Row]:
     """Return the rows of Java's batch by key: some that there are, newer, and a new one."""
-    found = {key: row | {"ts": 9, "v": "java"} for key, row in known.items() if row["p"] != MARKS}
-    return found | {"new": {"id": "new", "p": "p0", "ts": 9, "v": "java"}}
+    newer = {"ts": 9, "v": "java"}
+    found = {k: row | newer for k, row in known.items() if not str(row["p"]).startswith(MARKS)}
+    return found | {"new": {"id": "new", "p": "p0", **newer}}
 
 
 def same(java: Judge, root: Path, rows: Iterable[Row], as_of: str | None = None) -> None:
@@ -100,22 +101,27 @@ def same(java: Judge, root: Path, rows: Iterable[Row], as_of: str | None = None)
     assert without_meta(Table.open(root).to_arrow(as_of=as_of)) == wanted, f"hoodie_nb, {as_of=}"
 
 
-def judge(root: Path, version: int, table_type: str) -> str:
+def judged(java: Judge, root: Path, version: int, table_type: str) -> str:
     """Compare what Java reads, now and before, with the model; let it write; return its verdict."""
     found = states(Table.open(root))
     moments = [*found]
+    assert len(moments) >= 5, "cleaning keeps more"
     head = model(found[moments[0]])
+    same(java, root, head.values())
+    ago = []
+    for moment in (moments[len(moments) // 2], moments[-1]):
+        same(java, root, model(found[moment]).values(), moment)
+        ago.append(len(found[moments[0]]) - len(found[moment]))
     written = rows_java_writes(head)
     options = appending(LAYOUTS["simple"], version) | FIELDS
     options["hoodie.datasource.write.table.type"] = table_type.upper()
-    with tempfile.TemporaryDirectory() as scratch, closing(Judge(install(), Path(scratch))) as java:
-        same(java, root, head.values())
-        for moment in (moments[len(moments) // 2], moments[-1]):
-            same(java, root, model(found[moment]).values(), moment)
-        java.write(root, pa.Table.from_pylist([*written.values()], schema=SCHEMA), options)
-        same(java, root, (head | written).values())
+    java.write(root, pa.Table.from_pylist([*written.values()], schema=SCHEMA), options)
+    same(java, root, (head | written).values())
     assert Table.open(root).fsck() == []
-    ago = [
-        len(found[moments[0]]) - len(found[m]) for m in (moments[len(moments) // 2], moments[-1])
-    ]
     return f"Java agrees on {len(head)} rows, and {ago} batches ago; it wrote {len(written)} rows"
+
+
+def judge(root: Path, version: int, table_type: str) -> str:
+    """Start Java, and let it judge a table; return its verdict."""
+    with tempfile.TemporaryDirectory() as scratch, closing(Judge(install(), Path(scratch))) as java:
+        return judged(java, root, version, table_type)
