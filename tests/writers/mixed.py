@@ -23,7 +23,7 @@ from writers.judged import arguments, folder_of_trial, judge
 from writers.test_batches import check, make, writer
 from writers.test_streams import add_file, starting
 
-EACH_S = 0.7  # a new file for each stream
+EACH_S = 1.2  # a new file for each stream
 KINDS = [(6, "copy_on_write"), *itertools.product((8, 9), ("copy_on_write", "merge_on_read"))]
 
 
@@ -82,9 +82,8 @@ def trial(version: int, table_type: str, seconds: float, seed: int, java: bool =
         }
         sources = [threads.submit(files, root, name, until) for name in "st"]
         deaths = {name: future.result() for name, future in running.items()}
-        for name in "st":
-            with starting(root, name) as process:
-                assert process.wait(600) == 0
+        with starting(root, "s") as one, starting(root, "t") as other:
+            assert (one.wait(600), other.wait(600)) == (0, 0)
         streamed = set().union(*(source.result() for source in sources))
         order = check(root, deaths["a"] + deaths["b"], streamed)
         counts = {name: sum(n.startswith(f"{name}-") for n in order) for name in "abst"}
