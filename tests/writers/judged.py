@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -52,6 +54,17 @@ def folder_of_trial() -> Iterator[Path]:
         print(f"the trial has failed, its files are in {folder}", file=sys.stderr, flush=True)
         raise
     shutil.rmtree(folder)
+
+
+def wait_for_commit(process: subprocess.Popen[bytes], checkpoints: Path, until: float) -> None:
+    """Wait until a stream has committed a micro-batch, or the time is over; it must not end.
+
+    On a loaded machine a stream needs a minute for its first one, and is to be killed later.
+    """
+    before = {*checkpoints.glob("commits/[0-9]*")}
+    while time.monotonic() < until and {*checkpoints.glob("commits/[0-9]*")} == before:
+        assert process.poll() is None, f"the stream of {checkpoints} has ended"
+        time.sleep(0.1)
 
 
 def copied(storage: Storage, root: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ["HOODIE_NB_TESTING"] = "1"
 
-from writers.judged import arguments, folder_of_trial, judge
+from writers.judged import arguments, folder_of_trial, judge, wait_for_commit
 from writers.test_batches import check, make, writer
 from writers.test_streams import add_file, starting
 
@@ -46,9 +46,10 @@ def streams(root: Path, name: str, until: float, draw: random.Random) -> int:
     deaths = 0
     while time.monotonic() < until:
         with starting(root, name, "", "trigger=200 milliseconds") as process:
+            wait_for_commit(process, root.with_name(f"{name}-checkpoints"), until)
             left = max(0.0, until - time.monotonic())
             try:
-                code = process.wait(min(left, draw.uniform(15, 60)))
+                code = process.wait(min(left, draw.uniform(1, 45)))
             except subprocess.TimeoutExpired:
                 deaths += 1  # by the end of `with`
             else:
@@ -83,7 +84,7 @@ def trial(version: int, table_type: str, seconds: float, seed: int, java: bool =
         sources = [threads.submit(files, root, name, until) for name in "st"]
         deaths = {name: future.result() for name, future in running.items()}
         with starting(root, "s") as one, starting(root, "t") as other:
-            assert (one.wait(600), other.wait(600)) == (0, 0)
+            assert (one.wait(900), other.wait(900)) == (0, 0)
         streamed = set().union(*(source.result() for source in sources))
         order = check(root, deaths["a"] + deaths["b"], streamed)
         counts = {name: sum(n.startswith(f"{name}-") for n in order) for name in "abst"}

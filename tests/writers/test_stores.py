@@ -27,7 +27,7 @@ os.environ["HOODIE_NB_TESTING"] = "1"
 import pytest
 from s3_server import Proxy, S3Server
 from writers.batch_loop import SCHEMA
-from writers.judged import arguments, copied, folder_of_trial, judge
+from writers.judged import arguments, copied, folder_of_trial, judge, wait_for_commit
 from writers.test_batches import check, writer
 from writers.test_streams import add_file, starting
 
@@ -136,7 +136,8 @@ class Trial:
                 self.files[name].append(f"{name}-{len(self.files[name])}")
                 add_file(self.root.with_name(name), self.files[name][-1])
             with self.stream(name, "trigger=200 milliseconds") as process:
-                end = min(self.until, time.monotonic() + self.draw.uniform(20, 60))
+                wait_for_commit(process, self.root.with_name(f"{name}-checkpoints"), self.until)
+                end = min(self.until, time.monotonic() + self.draw.uniform(1, 40))
                 while time.monotonic() < end:
                     assert process.poll() is None, f"the stream {name} has ended"
                     time.sleep(0.1)
@@ -155,9 +156,8 @@ class Trial:
             acts += [threads.submit(self.streams, name) for name in "st"]
             for act in acts:
                 act.result()
-        for name in self.files:
-            with self.stream(name) as process:
-                assert process.wait(300) == 0
+        with self.stream("s") as one, self.stream("t") as other:
+            assert (one.wait(900), other.wait(900)) == (0, 0)
 
 
 def trial(version: int, table_type: str, seconds: float, seed: int, java: bool = False) -> str:
