@@ -1,7 +1,8 @@
 """Two streams and two batch loops write one table; all of them are killed at random moments.
 
-`python tests/writers/mixed.py 150` does it for 150 seconds with each kind of table: versions 8 and
-9, both table types (or only the one given: `mixed.py 150 9 merge_on_read`), with the seed 1.
+`python tests/writers/mixed.py 150` does it for 150 seconds with each kind of table: versions 6, 8
+and 9, both table types (or only the one given: `mixed.py 150 9 merge_on_read`), with the seed 1.
+With `--java`, Java Hudi then reads the table, and writes it (run `make oracle` first).
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,10 +19,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ["HOODIE_NB_TESTING"] = "1"
 
+from writers.judged import arguments, folder_of_trial, judge, wait_for_commit
 from writers.test_batches import check, make, writer
 from writers.test_streams import add_file, starting
 
-EACH_S = 0.7  # a new file for each stream
+EACH_S = 1.2  # a new file for each stream
+KINDS = [(6, "copy_on_write"), *itertools.product((8, 9), ("copy_on_write", "merge_on_read"))]
 
 
 def batches(root: Path, name: str, until: float, draw: random.Random) -> int:
@@ -44,9 +46,10 @@ def streams(root: Path, name: str, until: float, draw: random.Random) -> int:
     deaths = 0
     while time.monotonic() < until:
         with starting(root, name, "", "trigger=200 milliseconds") as process:
+            wait_for_commit(process, root.with_name(f"{name}-checkpoints"), until)
             left = max(0.0, until - time.monotonic())
             try:
-                code = process.wait(min(left, draw.uniform(15, 60)))
+                code = process.wait(min(left, draw.uniform(1, 45)))
             except subprocess.TimeoutExpired:
                 deaths += 1  # by the end of `with`
             else:
@@ -65,10 +68,10 @@ def files(root: Path, name: str, until: float) -> set[str]:
         time.sleep(EACH_S)
 
 
-def trial(version: int, table_type: str, seconds: float, seed: str) -> str:
+def trial(version: int, table_type: str, seconds: float, seed: int, java: bool = False) -> str:
     """Write for some seconds, then let the streams end; compare the table with the model."""
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as threads:
-        root = Path(folder, "table")
+    with folder_of_trial() as folder, ThreadPoolExecutor() as threads:
+        root = folder / "table"
         make(root, version, table_type)
         for name in "st":
             root.with_name(name).mkdir()
@@ -80,23 +83,18 @@ def trial(version: int, table_type: str, seconds: float, seed: str) -> str:
         }
         sources = [threads.submit(files, root, name, until) for name in "st"]
         deaths = {name: future.result() for name, future in running.items()}
-        for name in "st":
-            with starting(root, name) as process:
-                assert process.wait(600) == 0
+        with starting(root, "s") as one, starting(root, "t") as other:
+            assert (one.wait(900), other.wait(900)) == (0, 0)
         streamed = set().union(*(source.result() for source in sources))
         order = check(root, deaths["a"] + deaths["b"], streamed)
         counts = {name: sum(n.startswith(f"{name}-") for n in order) for name in "abst"}
         switches = sum(one[0] != other[0] for one, other in itertools.pairwise(order))
-    return f"{version} {table_type}: batches {counts}, {switches} turns, deaths {deaths}"
-
-
-def main(seconds: str, *kind: str) -> None:
-    """Run a trial with each kind of table, or one."""
-    kinds = itertools.product(("8", "9"), ("copy_on_write", "merge_on_read"))
-    for version, table_type in [kind[:2]] if kind else kinds:
-        seed = kind[2] if len(kind) > 2 else "1"
-        print(trial(int(version), table_type, float(seconds), seed), flush=True)
+        verdict = judge(root, version, table_type) if java else "Java was not asked"
+    done = f"batches {counts}, {switches} turns, deaths {deaths}, {verdict}"
+    return f"{version} {table_type}: {done}"
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    given = arguments(__doc__)
+    for kind in [(given.version, given.table_type)] if given.version else KINDS:
+        print(trial(*kind, given.seconds, given.seed, given.java), flush=True)

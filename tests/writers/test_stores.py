@@ -1,7 +1,8 @@
 """A stream and two processes that write batches share a table on a store; some are killed.
 
 `python tests/writers/test_stores.py 120` lets two streams and two batch loops write for two
-minutes, and kills them at random moments.
+minutes, and kills them at random moments (`test_stores.py 120 9 merge_on_read` in such a table).
+With `--java`, Java Hudi then reads a copy of it on the disk, and writes the copy.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -25,10 +27,12 @@ os.environ["HOODIE_NB_TESTING"] = "1"
 import pytest
 from s3_server import Proxy, S3Server
 from writers.batch_loop import SCHEMA
+from writers.judged import arguments, copied, folder_of_trial, judge, wait_for_commit
 from writers.test_batches import check, writer
 from writers.test_streams import add_file, starting
 
 from hoodie_nb import Table
+from hoodie_nb.storage.addresses import storage_at
 
 FILES = 5
 FAULTS = ["503", "503 after", "reset", "reset after", "cut", "slow"]
@@ -94,59 +98,94 @@ def test_a_stream_and_two_batch_loops(
     assert sum(one[0] != other[0] for one, other in itertools.pairwise(found)) >= 8  # turns
 
 
-def trial(seconds: float, seed: int) -> str:
-    """Let two streams and two batch loops write, kill them at random moments, and compare."""
-    draw = random.Random(seed)
-    with tempfile.TemporaryDirectory() as folder, S3Server() as server, Proxy(server) as proxy:
-        root, address = Path(folder, "t"), server.new_root()
-        Table.create(address, schema=SCHEMA, storage_options=server.options, **KEYS)
-        os.environ["STORE"] = json.dumps(proxy.options)
-        lets_fail(proxy, seed)
-        until = time.monotonic() + seconds
-        deaths = dict.fromkeys("abst", 0)
-        files = {"s": list[str](), "t": list[str]()}
+@contextlib.contextmanager
+def copied_store(folder: Path) -> Iterator[tuple[S3Server, Proxy, str]]:
+    """Start a store for one table; in the end, also of a trial that fails, `folder` has a copy."""
+    with S3Server() as server, Proxy(server) as proxy:
+        address = server.new_root()
+        try:
+            yield server, proxy, address
+        finally:
+            copied(storage_at(address, server.options), folder)
 
-        def batches(name: str) -> None:
-            while time.monotonic() < until:
-                with writer(root, name, -1, address=address) as process:
-                    end = time.monotonic() + draw.uniform(5, 40)
-                    assert process.stdout is not None
-                    while time.monotonic() < min(until, end):
-                        assert process.stdout.readline(), f"{name} has ended"
-                    time.sleep(draw.random() / 10)  # the random moment
-                deaths[name] += 1
 
-        def streams(name: str) -> None:
-            while time.monotonic() < until:
-                for _ in range(4):
-                    files[name].append(f"{name}-{len(files[name])}")
-                    add_file(root.with_name(name), files[name][-1])
-                with starting(
-                    root, name, "", "trigger=200 milliseconds", address=address
-                ) as process:
-                    end = min(until, time.monotonic() + draw.uniform(20, 60))
-                    while time.monotonic() < end:
-                        assert process.poll() is None, f"the stream {name} has ended"
-                        time.sleep(0.1)
-                deaths[name] += 1
+class Trial:
+    """Two streams and two batch loops that write for some seconds, killed at random moments."""
 
+    def __init__(self, root: Path, address: str, seconds: float, seed: int) -> None:
+        self.root, self.address, self.draw = root, address, random.Random(seed)
+        self.until = time.monotonic() + seconds
+        self.deaths = dict.fromkeys("abst", 0)
+        self.files = {"s": list[str](), "t": list[str]()}
+
+    def batches(self, name: str) -> None:
+        """Let a process write batches, killed and started again."""
+        while time.monotonic() < self.until:
+            with writer(self.root, name, -1, address=self.address) as process:
+                end = time.monotonic() + self.draw.uniform(5, 40)
+                assert process.stdout is not None
+                while time.monotonic() < min(self.until, end):
+                    assert process.stdout.readline(), f"{name} has ended"
+                time.sleep(self.draw.random() / 10)  # the random moment
+            self.deaths[name] += 1
+
+    def streams(self, name: str) -> None:
+        """Let a stream run, killed and started again; each run gets four files."""
+        while time.monotonic() < self.until:
+            for _ in range(4):
+                self.files[name].append(f"{name}-{len(self.files[name])}")
+                add_file(self.root.with_name(name), self.files[name][-1])
+            with self.stream(name, "trigger=200 milliseconds") as process:
+                wait_for_commit(process, self.root.with_name(f"{name}-checkpoints"), self.until)
+                end = min(self.until, time.monotonic() + self.draw.uniform(1, 40))
+                while time.monotonic() < end:
+                    assert process.poll() is None, f"the stream {name} has ended"
+                    time.sleep(0.1)
+            self.deaths[name] += 1
+
+    def stream(
+        self, name: str, *options: str
+    ) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+        """Start a stream."""
+        return starting(self.root, name, "", *options, address=self.address)
+
+    def run(self) -> None:
+        """Let them all write until the time is over, then the streams to their ends."""
         with ThreadPoolExecutor() as threads:
-            acts = [
-                threads.submit(act, n) for act, ns in ((batches, "ab"), (streams, "st")) for n in ns
-            ]
+            acts = [threads.submit(self.batches, name) for name in "ab"]
+            acts += [threads.submit(self.streams, name) for name in "st"]
             for act in acts:
                 act.result()
-        for name in files:
-            with starting(root, name, address=address) as process:
-                assert process.wait(300) == 0
-        names = [*files["s"], *files["t"]]
-        Table.open(address, storage_options=server.options).clean()
-        killed = deaths["a"] + deaths["b"]
-        found = check(root, killed, names, address=address, options=server.options)
-        counts = {name: sum(n.startswith(f"{name}-") for n in found) for name in "abst"}
-        turns = sum(one[0] != other[0] for one, other in itertools.pairwise(found))
-    return f"{counts} commits, {turns} turns, deaths {deaths}, {len(proxy.fired)} failed requests"
+        with self.stream("s") as one, self.stream("t") as other:
+            assert (one.wait(900), other.wait(900)) == (0, 0)
+
+
+def trial(version: int, table_type: str, seconds: float, seed: int, java: bool = False) -> str:
+    """Run a trial on a store whose requests fail, and compare the table with the model."""
+    kind = {"table_version": version, "table_type": table_type}
+    with folder_of_trial() as folder:
+        copy = folder / "table"
+        with copied_store(copy) as (server, proxy, address):
+            options = server.options
+            Table.create(address, schema=SCHEMA, storage_options=options, **KEYS, **kind)  # type: ignore[arg-type]
+            os.environ["STORE"] = json.dumps(proxy.options)
+            lets_fail(proxy, seed)
+            done = Trial(folder / "t", address, seconds, seed)
+            done.run()
+            deaths, names = done.deaths, [*done.files["s"], *done.files["t"]]
+            Table.open(address, storage_options=options).clean()
+            killed = deaths["a"] + deaths["b"]
+            found = check(done.root, killed, names, address=address, options=options)
+        verdict = judge(copy, version, table_type) if java else "Java was not asked"
+    counts = {name: sum(n.startswith(f"{name}-") for n in found) for name in "abst"}
+    turns = sum(one[0] != other[0] for one, other in itertools.pairwise(found))
+    failed = f"{len(proxy.fired)} of {proxy.counts.total()} requests failed"
+    return (
+        f"S3 {version} {table_type}: {counts}, {turns} turns, deaths {deaths}, {failed}, {verdict}"
+    )
 
 
 if __name__ == "__main__":
-    print(trial(float(sys.argv[1]), int((*sys.argv, "1")[2])))
+    given = arguments(__doc__)
+    kind = (given.version or 9, given.table_type or "copy_on_write")
+    print(trial(*kind, given.seconds, given.seed, given.java))
