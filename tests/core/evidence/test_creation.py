@@ -117,6 +117,21 @@ def test_a_creation_that_dies_can_be_repeated(
         create(tmp_path / "old", table_version=version, if_exists=mode)
 
 
+def test_a_writer_does_not_make_a_table_again_that_was_moved(tmp_path: Path) -> None:
+    """Nothing appears in its place, so it can be moved back; then the writer goes on."""
+    table = create(tmp_path / "t")
+    row = {"id": "a", "p": "x", "ts": 1, "v": 1}
+    table.upsert([row])
+    away = (tmp_path / "t").rename(tmp_path / "away")
+    for write in (lambda: table.upsert([row]), table.clean):
+        with pytest.raises(InvalidTable):
+            write()
+    assert not (tmp_path / "t").exists()
+    away.rename(tmp_path / "t")
+    table.upsert([row])
+    assert table.to_arrow().num_rows == 1
+
+
 def test_a_table_that_is_made_while_another_process_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +150,7 @@ def test_a_table_that_is_made_while_another_process_looks(
 @pytest.mark.usefixtures("at_once")
 def test_a_place_that_another_process_has_locked_is_left_alone(tmp_path: Path) -> None:
     """While another process creates a table, `create` raises ConcurrentWriter, in every mode."""
-    (tmp_path / "t").mkdir()
+    (tmp_path / "t/.hoodie").mkdir(parents=True)
     with in_other_process(tmp_path / "t"):
         before = tree(tmp_path / "t")
         for mode in ("error", "open", "replace"):
