@@ -14,6 +14,7 @@ from hoodie_nb.definition.properties import TableConfig
 from hoodie_nb.definition.rules import KeptRules, rules_of
 from hoodie_nb.errors import InvalidConfig, InvalidTable
 from hoodie_nb.storage.storage import META, OURS, SCRATCH, TURNS, Entry, Storage, joined
+from hoodie_nb.timeline.instant import LAYOUT_2
 from hoodie_nb.timeline.timeline import Timeline
 from hoodie_nb.view.file_groups import METADATA_NAMES, Commits, data_file_name, table_folders
 
@@ -28,9 +29,13 @@ def present(
 
     `schema_of` returns the columns that it has now, which may not be those of its creation.
     """
-    if not (storage.entry(property_file.PATH) or storage.entry(property_file.BACKUP)):
-        _must_be_free(storage)
-        return None
+    if not _is_there(storage):
+        try:
+            _must_be_free(storage)
+            return None
+        except InvalidTable:
+            if not _is_there(storage):  # else another process has made it meanwhile
+                raise
     if if_exists == "error":
         raise InvalidTable(
             f"{storage.root} has a table already: use Table.open, if_exists='open', "
@@ -88,15 +93,20 @@ def _is_metadata(entry: Entry) -> bool:
     return entry.name in METADATA_NAMES
 
 
+def _is_there(storage: Storage) -> bool:
+    return any(map(storage.entry, (property_file.PATH, property_file.BACKUP)))
+
+
 def _must_be_free(storage: Storage) -> None:
+    """Raise InvalidTable for other files than an interrupted creation leaves, or one that runs."""
     target = storage.root
     found = storage.entry("")
     if found is not None and not (found.is_folder or found.is_link):
         raise InvalidTable(f"{target} is a file, not a folder: choose another path")
     names = [e.name for e in storage.list_folder("")]
-    inside = {e.name for e in storage.list_folder(META)}
-    leftover = names == [META] and inside <= {OURS.removeprefix(f"{META}/")}
-    if names and not leftover:  # an interrupted create leaves only our own folder
+    inside = {joined(META, e.name) for e in storage.list_folder(META)}
+    leftover = names == [META] and inside <= {OURS, LAYOUT_2.folder}
+    if names and (not leftover or storage.list_folder(LAYOUT_2.folder)):
         raise InvalidTable(
             f"{target} has files that are not a Hudi table ({', '.join(names[:3])}): choose an "
             "empty or new folder"

@@ -35,8 +35,8 @@ def opened(
 ) -> io.FileIO:
     """Open the file of a lock (created if missing) and register it; it is not locked yet.
 
-    Unless to `make`, only to read it; FileNotFoundError if it is missing. Without `folders`, those
-    of a table that is gone are not made again: InvalidTable.
+    Unless to `make`, only to read it; FileNotFoundError if it is missing. A table that is gone is
+    not made again, nor, without `folders`, our own folder in it: InvalidTable.
     """
     where, _, name = path.rpartition("/")
     more = _FLAGS | (os.O_CREAT if make else 0)
@@ -49,7 +49,7 @@ def opened(
         permitted(f"{storage.root}/{path}"),
         _table_there(storage) if make else nullcontext(),
         folder_beneath(
-            storage.root, where.split("/"), make=make, below=0 if folders else 2
+            storage.root, where.split("/"), make=make, below=1 if folders else 2
         ) as folder,
     ):
         try:

@@ -20,7 +20,8 @@ from hoodie_nb.clock import ManualClock
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, InvalidTable
 from hoodie_nb.evidence.handle import create_table, open_table
 from hoodie_nb.records.sealing import Interval
-from hoodie_nb.storage.storage import Storage
+from hoodie_nb.storage.local_storage import LocalStorage
+from hoodie_nb.storage.storage import Entry, Storage
 
 SCHEMA = schema_of()
 
@@ -87,10 +88,69 @@ def test_what_an_interrupted_creation_leaves_is_no_obstacle(tmp_path: Path) -> N
     assert create(tmp_path / "left").to_arrow().num_rows == 0
 
 
+@pytest.mark.parametrize("mode", ["error", "open"])
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_a_creation_that_dies_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, mode: str
+) -> None:
+    """At each file that it writes; then the table is made, whichever process has begun it."""
+    put = LocalStorage.put
+    written = 0
+    for last in range(3):
+        left = list[str]()
+
+        def put_until(self: LocalStorage, path: str, content: bytes, **more: bool) -> None:
+            if len(left) == last:  # noqa: B023 -- called in this round
+                raise KeyboardInterrupt
+            left.append(path)  # noqa: B023
+            put(self, path, content, **more)
+
+        root = tmp_path / str(last)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(LocalStorage, "put", put_until)
+            create(root, table_version=version)
+        written += len(left)
+        assert create(root, table_version=version, if_exists=mode).to_arrow().num_rows == 0
+    assert written == 3
+    (tmp_path / "old/.hoodie/timeline/history").mkdir(parents=True)
+    with pytest.raises(InvalidTable, match="not a Hudi table"):
+        create(tmp_path / "old", table_version=version, if_exists=mode)
+
+
+def test_a_writer_does_not_make_a_table_again_that_was_moved(tmp_path: Path) -> None:
+    """Nothing appears in its place, so it can be moved back; then the writer goes on."""
+    table = create(tmp_path / "t")
+    row = {"id": "a", "p": "x", "ts": 1, "v": 1}
+    table.upsert([row])
+    away = (tmp_path / "t").rename(tmp_path / "away")
+    for write in (lambda: table.upsert([row]), table.clean):
+        with pytest.raises(InvalidTable):
+            write()
+    assert not (tmp_path / "t").exists()
+    away.rename(tmp_path / "t")
+    table.upsert([row])
+    assert table.to_arrow().num_rows == 1
+
+
+def test_a_table_that_is_made_while_another_process_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is opened, although it was not there at the first look."""
+    listed = LocalStorage.list_folder
+
+    def late(self: LocalStorage, folder: str) -> list[Entry]:
+        monkeypatch.undo()
+        create(tmp_path / "t").upsert([{"id": "a", "p": "x", "ts": 1, "v": 1}])
+        return listed(self, folder)
+
+    monkeypatch.setattr(LocalStorage, "list_folder", late)
+    assert create(tmp_path / "t", if_exists="open").to_arrow().num_rows == 1
+
+
 @pytest.mark.usefixtures("at_once")
 def test_a_place_that_another_process_has_locked_is_left_alone(tmp_path: Path) -> None:
     """While another process creates a table, `create` raises ConcurrentWriter, in every mode."""
-    (tmp_path / "t").mkdir()
+    (tmp_path / "t/.hoodie").mkdir(parents=True)
     with in_other_process(tmp_path / "t"):
         before = tree(tmp_path / "t")
         for mode in ("error", "open", "replace"):
