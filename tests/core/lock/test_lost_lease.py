@@ -84,10 +84,16 @@ def test_a_request_that_was_lost_is_not_repeated_after_the_lease(s3_server: S3Se
     assert found.fsck() == []
 
 
-def test_a_completed_file_that_arrives_late_is_an_error(s3_server: S3Server) -> None:
-    """The write raises what is known, readers are right, and `fsck` names the file."""
-    found = trial(s3_server, None, lambda m, path: m == "PUT" and bool(COMPLETED.search(path)))
-    assert ["rolled back" in str(finding) for finding in found.fsck()] == [True]
+@pytest.mark.parametrize("kind", [6, "9 logs"])
+def test_a_completed_file_that_arrives_late_is_withdrawn(
+    s3_server: S3Server, kind: int | str
+) -> None:
+    """Its writer finds that the instant was rolled back: the files that it names are gone."""
+    late = lambda method, path: method == "PUT" and bool(COMPLETED.search(path))  # noqa: E731
+    found = trial(s3_server, None, late, kind)
+    assert "was not applied" in str(found.__dict__["error"])
+    assert len(found.history()) == 2
+    assert found.fsck() == []
 
 
 @pytest.mark.parametrize("dies", [False, True])
