@@ -96,6 +96,19 @@ def test_a_completed_file_that_arrives_late_is_withdrawn(
     assert found.fsck() == []
 
 
+@pytest.mark.parametrize("kind", [6, "9 logs"])
+def test_a_data_file_that_arrives_late_is_known_to_be_undone(
+    s3_server: S3Server, kind: int | str
+) -> None:
+    """Nothing was published when the instant was rolled back; then the copies of files arrive."""
+    late = lambda method, path: method == "POST" and "?uploadId=" in path  # noqa: E731
+    found = trial(s3_server, None, late, kind)
+    assert {finding.code for finding in found.fsck()} == {"orphan-file"}
+    same = hn.Table.open(found.path.replace("s3://", "s3a://"), storage_options=s3_server.options)
+    assert {f.repaired for f in same.fsck(repair=True)} == {"deleted"}
+    assert found.fsck() == []
+
+
 @pytest.mark.parametrize("dies", [False, True])
 @pytest.mark.parametrize("folder", ["prepared", "sealed"])
 def test_a_record_that_arrives_late_does_not_count(
