@@ -28,7 +28,7 @@ from hoodie_nb.actions.publish import sweep
 from hoodie_nb.actions.quarantine import withdraw_refused
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
-from hoodie_nb.storage.storage import java_path, joined
+from hoodie_nb.storage.storage import is_remote, java_path, joined
 from hoodie_nb.timeline.instant import ENDS_AS
 from hoodie_nb.timeline.timeline import COMMITS, Instant, State, Timeline
 from hoodie_nb.types.avro_file import decode, encode, load_schema, notes_of
@@ -59,14 +59,17 @@ class RollbackPlan(NamedTuple):
 def roll_back(table: TableHandle, instant: Instant, *, keep_staged: bool = False) -> bool:
     """Roll back a pending commit; return whether files had been published.
 
-    Staged files are deleted too, unless they are kept to be applied again. Raises InvalidTable for
-    a completed instant: readers use its files.
+    Staged files are deleted too, unless they are kept to be applied again. A store may receive
+    files later: then the rollback tells that they are to be deleted. Raises InvalidTable for a
+    completed instant: readers use its files.
     """
     storage = table.storage
     timeline = table.timeline
     if _has_completed(timeline, instant):
         raise InvalidTable(f"{instant} has completed and cannot be rolled back as pending")
-    paths = [f for f in marked_files(storage, instant.requested_time) if storage.entry(f)]
+    marked = marked_files(storage, instant.requested_time)
+    found = [path for path in marked if storage.entry(path)]
+    paths = marked if is_remote(storage.root) else found
     if paths:
         plan = RollbackPlan(instant, paths)
         rollback = timeline.request("rollback", _encoded(table, plan))
@@ -79,7 +82,7 @@ def roll_back(table: TableHandle, instant: Instant, *, keep_staged: bool = False
         storage.remove(marker_folder(instant.requested_time), tree=True)
     else:
         sweep(storage, {instant.requested_time})
-    return bool(paths)
+    return bool(found)
 
 
 def undo(

@@ -6,6 +6,7 @@ A single disk error should not cause a complete rewrite. The steps are idempoten
 import contextlib
 from collections.abc import Sequence
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, cast
 
 from hoodie_nb.actions.publish import publish_commit
 from hoodie_nb.actions.quarantine import publish_refused
@@ -15,8 +16,12 @@ from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.records.prepared import Prepared, checkpoints_of, merged, quarantined
 from hoodie_nb.records.progress import Checkpoint
 from hoodie_nb.storage.checksums import StoredFile
+from hoodie_nb.storage.storage import is_remote
 from hoodie_nb.timeline.commits import WriteStatus
 from hoodie_nb.timeline.timeline import Instant, State
+
+if TYPE_CHECKING:
+    from hoodie_nb.storage.object_storage import ObjectStorage
 
 _RETRIES = 3
 
@@ -106,10 +111,21 @@ def _lost_meanwhile(table: TableHandle, instant: Instant) -> CommitFailed:
     lost = f"the lock of {table.storage.root} was lost while its completed file was written"
     if all(listing.has(i) for i in earlier):
         return _unknown(time17, lost)
+    with contextlib.suppress(HoodieError, OSError):
+        _withdraw(table, time17)
     return CommitFailed(
         f"instant {time17} was not applied: {lost}, and another process has rolled it back. "
         "Run table.fsck(), and write the data again"
     )
+
+
+def _withdraw(table: TableHandle, time17: str) -> None:
+    """Delete a completed file that the store received after the instant was rolled back."""
+    timeline = table.timeline
+    done = timeline.completed(time17)
+    archived = timeline.archived() and not timeline.archive.lacks(time17)
+    if done is not None and is_remote(table.storage.root) and not archived:
+        cast("ObjectStorage", table.storage).mark(timeline.path(done), None)
 
 
 def _unknown(instant_time: str, why: str) -> CommitFailed:

@@ -13,12 +13,14 @@ since. A restore of the table restores its notes too.
 import json
 from collections.abc import Sequence
 
+from hoodie_nb.actions.publish import staged_of
 from hoodie_nb.actions.quarantine import COUNT_KEY, count_rows
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.records.prepared import Prepared, PreparedRecords, checkpoints_of, quarantined
 from hoodie_nb.records.progress import EXTRA_KEY, Checkpoint, ProgressRecords, held_by
 from hoodie_nb.records.sealing import MARK_KEY, SealedRecords
+from hoodie_nb.storage.storage import is_remote
 from hoodie_nb.types.avro_schema import to_avro
 
 
@@ -54,11 +56,29 @@ class CommitNotes:
         return notes
 
     def drop_applied(self, prepared: PreparedRecords) -> None:
-        """Remove prepared records that a backup restored after they were applied."""
+        """Remove prepared records that a backup restored after they were applied, or that are late.
+
+        Nobody was told that a late one is durable: its writer had lost the lease.
+        """
         for record in prepared.all():
             time17 = record.instant_time
-            if self._table.timeline.completed(time17) is None and self._is_applied(record):
-                prepared.remove(time17)
+            if self._table.timeline.completed(time17) is None:
+                if self._is_applied(record):
+                    prepared.remove(time17)
+                elif self._is_late(record):
+                    prepared.drop(record)
+
+    def _is_late(self, record: Prepared) -> bool:
+        """Whether a store received a record after its instant was rolled back, with its files."""
+        table = self._table
+        listing = table.timeline.listing
+        time17 = record.instant_time
+        if not is_remote(table.storage.root) or record.undone or record.from_seals:
+            return False
+        if any(i.requested_time == time17 for i in listing.pending):
+            return False
+        archived = time17 < min(listing.commit_times, default="") and table.timeline.archived()
+        return not archived and not staged_of(table.storage, {time17})
 
     def _is_applied(self, record: Prepared) -> bool:
         """Whether a later commit has checkpoints of a prepared record's query.

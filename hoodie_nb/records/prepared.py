@@ -148,6 +148,10 @@ class PreparedRecords:
         """Record that an instant is removed from the timeline without being completed."""
         self._records.put(replace(record, undone=True), new=False)
 
+    def drop(self, record: Prepared) -> None:
+        """Delete one record; those of the instant it replaced count again."""
+        self._records.remove([record.path])
+
     def chain(self, instant_time: str) -> set[str]:
         """Return the instant and those that it has replaced, one after the other."""
         names = {instant_time}

@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, cast
 import obstore
 from obstore import exceptions as of
 
-from hoodie_nb.errors import InvalidTable
+from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidTable
 from hoodie_nb.storage.fences import check_fence, doubt
 from hoodie_nb.storage.local_copies import local_copies
 from hoodie_nb.storage.object_file import ObjectFile
@@ -49,7 +49,7 @@ from hoodie_nb.storage.object_requests import (
     server_of,
     versioned,
 )
-from hoodie_nb.storage.storage import META, PROPERTIES, Entry
+from hoodie_nb.storage.storage import META, OURS, PROPERTIES, Entry
 
 _TRIES = 4
 _CHANGES = 10
@@ -189,13 +189,20 @@ class ObjectStorage:
     def put(self, path: str, content: bytes, *, new: bool = False, durable: bool = True) -> None:
         """Create or replace an object; FileExistsError if it must be `new` and exists.
 
-        Raises ConcurrentWriter if the lease was over before the answer: a new object may exist.
+        Raises ConcurrentWriter if the lease was over before the answer: a new object may exist,
+        but no record of ours, which others would take for durable.
         """
         key = self._key(path)
         try:
             if new:
                 self._create(key, content, partial(self._change, new=True))
-                check_fence(self.root, new=True)  # the lease was ours when the store received it
+                try:
+                    check_fence(self.root, new=True)  # it was ours when the store received it
+                except ConcurrentWriter:
+                    with suppress(HoodieError):
+                        if path.startswith(f"{OURS}/"):
+                            self.mark(path, None)
+                    raise
             else:
                 self._change(obstore.put, key, content, use_multipart=False)
         except FileNotFoundError:
