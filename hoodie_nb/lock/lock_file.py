@@ -42,7 +42,7 @@ def opened(
     more = _FLAGS | (os.O_CREAT if make else 0)
 
     def opener(_: str, flags: int) -> int:
-        return os.open(name, flags | more, 0o644, dir_fd=folder)
+        return os.open(name, flags | more, 0o666, dir_fd=folder)
 
     file = None
     with (

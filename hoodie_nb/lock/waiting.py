@@ -75,7 +75,9 @@ def take_place(storage: Storage, register: Register, line: ExitStack) -> io.File
     place = None
     try:
         while True:
-            path = f"{TURNS}/{time.monotonic_ns():020d}-{os.getpid()}"
+            last = max(storage.file_names(TURNS), default="")[:20]  # perhaps of another clock
+            number = max(time.monotonic_ns(), int(last) + 1 if last.isdecimal() else 0)
+            path = f"{TURNS}/{number:020d}-{os.getpid()}"
             place = _locked(storage, register, path)
             if place is not None:
                 if is_at(place, storage.fetch(path)):

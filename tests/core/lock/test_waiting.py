@@ -27,7 +27,7 @@ from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.lock import forks
 from hoodie_nb.lock.forks import LockedFile
 from hoodie_nb.lock.lock import JobHold, writing
-from hoodie_nb.lock.waiting import is_awaited
+from hoodie_nb.lock.waiting import is_awaited, take_place
 from hoodie_nb.storage.local_storage import LocalStorage
 
 OTHER = """
@@ -146,6 +146,20 @@ def dead_place(storage: LocalStorage) -> Path:
     path.parent.mkdir(exist_ok=True)
     path.touch()
     return path
+
+
+def test_a_place_is_behind_those_that_were_named_by_another_clock(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may have a monotonic clock of its own, an hour ahead of another one's."""
+    now = time.monotonic_ns()
+    with ExitStack() as line:
+        monkeypatch.setattr(time, "monotonic_ns", lambda: now + 3_600 * 10**9)
+        first = take_place(storage, forks.register, line)
+        monkeypatch.undo()
+        second = take_place(storage, forks.register, line)
+        assert places(storage) == [os.path.basename(str(p.name)) for p in (first, second)]
+        assert is_awaited(storage, forks.register, second)
 
 
 def test_two_that_look_at_a_dead_place_do_not_disturb_each_other(storage: LocalStorage) -> None:
