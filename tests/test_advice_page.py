@@ -24,6 +24,7 @@ VERBS = re.compile(
 _TEST = re.compile(r"(tests/[\w/]+\.py)::(test_\w+)(?:\[(.+)\])?(?: \(.+\))?")
 ELSEWHERE = (  # texts that advise another argument, option or program, or nothing
     "# Spark asks for a module that this Java lacks",
+    "a batch call, or a stream that starts",
     "a delete has no record key",
     "a table is opened by hn.Table.open(path)",
     "Fix the options, then start the stream again.",

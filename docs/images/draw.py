@@ -30,11 +30,12 @@ def drawn(colours: dict[str, str]) -> str:
     replay.go(AT_MS)
     pictures = replay.pictures
     width = pictures.width + 2 * MARGIN
-    height = pictures.height - TROUBLE + MARGIN  # without the panel of errors, which is empty
+    height = pictures.ends["trouble"] - TROUBLE + MARGIN  # without what is empty: errors, writers
     paper = bar(0, 0, width, height, fill=colours["paper"], rx=8)
     parts = "\n".join(
         f'<g transform="translate({x + MARGIN} {y + MARGIN})">{text}</g>'
-        for x, y, text in pictures.placed()[:-1]
+        for x, y, text in pictures.placed()
+        if y < pictures.ends["index"]
     )
     whole = tag(
         "svg",

@@ -32,7 +32,7 @@ class Pictures:
         self._places: dict[str, tuple[int, int]] = {}
         self._htmls: dict[str, W.HTML] = {}
         self.width = max(sum(w for w, _ in row.values()) + _GAP * (len(row) - 1) for row in rows)
-        self._ends: dict[str, int] = {}
+        self.ends: dict[str, int] = {}  # where the row of a picture ends, in pixels
         boxes = []
         top = 0
         for row in rows:
@@ -40,7 +40,7 @@ class Pictures:
             high = max(h for _, h in row.values())
             for name, (width, height) in row.items():
                 self._places[name] = (x, top)
-                self._ends[name] = top + high + _GAP
+                self.ends[name] = top + high + _GAP
                 self._htmls[name] = _html(width, height)
                 x += width + _GAP
             boxes.append(_row([self._htmls[name] for name in row], self.width, high))
@@ -60,7 +60,7 @@ class Pictures:
         """Return all pictures as one PNG."""
         from hoodie_nb.lab.look.still import png
 
-        height = max(end for name, end in self._ends.items() if self.shown(name))
+        height = max(end for name, end in self.ends.items() if self.shown(name))
         return png(self.placed(), self.width, height)
 
     def words(self) -> list[str]:
