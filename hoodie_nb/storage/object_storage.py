@@ -52,6 +52,7 @@ from hoodie_nb.storage.object_requests import (
 from hoodie_nb.storage.storage import META, OURS, PROPERTIES, Entry
 
 _TRIES = 4
+_RECORDS = (f"{OURS}/prepared/", f"{OURS}/sealed/")  # what a stream is told is durable
 _CHANGES = 10
 _PART_BYTES = 8 << 20
 _MARK = "hoodienbwriter"
@@ -190,7 +191,7 @@ class ObjectStorage:
         """Create or replace an object; FileExistsError if it must be `new` and exists.
 
         Raises ConcurrentWriter if the lease was over before the answer: a new object may exist,
-        but no record of ours, which others would take for durable.
+        but no record of a checkpoint, which others would take for durable.
         """
         key = self._key(path)
         try:
@@ -200,7 +201,7 @@ class ObjectStorage:
                     check_fence(self.root, new=True)  # it was ours when the store received it
                 except ConcurrentWriter:
                     with suppress(HoodieError):
-                        if path.startswith(f"{OURS}/"):
+                        if path.startswith(_RECORDS):
                             self.mark(path, None)
                     raise
             else:
