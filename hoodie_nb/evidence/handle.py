@@ -25,7 +25,7 @@ from hoodie_nb.evidence.outdated import HOUR_COMMITS, Mark, Outdated
 from hoodie_nb.evidence.touched import TouchedPartitions
 from hoodie_nb.storage.addresses import Address, storage_at
 from hoodie_nb.storage.checksums import encode_record
-from hoodie_nb.storage.storage import META, Storage
+from hoodie_nb.storage.storage import META, Storage, permitted
 from hoodie_nb.timeline.commits import WriteStatus
 from hoodie_nb.timeline.split import refuse_split_timeline
 from hoodie_nb.timeline.timeline import Listing
@@ -185,7 +185,8 @@ def create_table(
     found = present(storage, config, if_exists, schema_of)
     if found is None:
         refuse_nested(storage)
-        storage.make_folder(META)  # which the lock does not make
+        with permitted(f"{storage.root}/{META}"):
+            storage.make_folder(META)  # which the lock does not make
     if found is None or if_exists == "replace":
         with holding(storage, alone=if_exists == "replace"):
             found = present(storage, config, if_exists, schema_of)

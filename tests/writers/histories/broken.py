@@ -22,7 +22,7 @@ from hoodie_nb.local import settling
 from hoodie_nb.local.ahead import Ahead, Luck
 from hoodie_nb.local.rewriting import Rewriting
 from hoodie_nb.lock import lease, lock, waiting
-from hoodie_nb.records import prepared
+from hoodie_nb.records import notes, prepared
 from hoodie_nb.services import archive
 from hoodie_nb.storage import fences
 from hoodie_nb.timeline.timeline import Timeline
@@ -204,6 +204,8 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
     "loaded": _changed(PartitionState, "loaded", " and known.instant == piece.instant_time"),
     # outside its turn a stream changes nothing
     "fence": lambda patch: patch.setattr(fences, "_fences", {}),
+    # a record that a store receives late is dropped by the next writer
+    "late_records": _set(notes.CommitNotes, "_is_late", lambda *_: False),
     # what must be alone is refused beside a stream between its turns
     "life": _set(waiting, "refuse_living", _nothing),
     # two partitions are not one folder

@@ -41,7 +41,7 @@ def sees(other: Other) -> hn.Table:
     return table
 
 
-@history(fence="is missing; a stream")
+@history(fence__late_records="is missing; a stream")
 def test_history_06_sleeping_past_a_take_over(stage: Stage) -> None:
     """A sleeps before its checkpoint is prepared, and B rolls it back: A's record is refused.
 
