@@ -179,13 +179,13 @@ BROKEN: dict[str, Callable[[Patch], None]] = {
     # who has the table has a time before what is written ahead
     "earlier": _set(WriteCoordinator, "_first_noted", lambda self: ""),
     # what is written ahead is later than all that has completed
-    "later": _changed(Ahead, "_fits", 'max(now.commit_times, default="") > self._time17', "False"),
+    "later": _changed(Ahead, "fits", 'max(now.commit_times, default="") > self._time17', "False"),
     # and its partitions are as they were
     "slices": _changed(
-        Ahead, "_fits", "any(groups.partition(path) != known for path, known in", "any(0 for _ in"
+        Ahead, "fits", "any(groups.partition(path) != known for path, known in", "any(0 for _ in"
     ),
     # only the newest commit that it has seen must still be there
-    "last": _changed(Ahead, "_fits", "{*plan.groups.instants[-1:]}", "{*plan.groups.instants}"),
+    "last": _changed(Ahead, "fits", "{*plan.groups.instants[-1:]}", "{*plan.groups.instants}"),
     # an error while it is written ahead is left to the turn
     "left": _changed(Ahead, "write", "contextlib.suppress(Exception)", "contextlib.nullcontext()"),
     # no batch of global keys is written ahead
