@@ -126,17 +126,17 @@ def kill_at(point: str, act: Callable[[Path], object], root: Path) -> None:
 
 def ended(armed: str, act: Callable[[Path], object], root: Path) -> int | None:
     """Run `act` on a table in another process with armed failpoints; return its exit code."""
-    process = _processes().Process(target=_act, args=(armed, act, root))
+    process = processes(__name__).Process(target=_act, args=(armed, act, root))
     process.start()
     process.join()
     return process.exitcode
 
 
 @cache
-def _processes() -> ForkServerContext:
-    """Start the server of new processes, which has imported our modules and done nothing else."""
+def processes(module: str) -> ForkServerContext:
+    """Start the server of new processes, which has imported a module and done nothing else."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload([module])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
         forkserver.ensure_running()

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import cache
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from lives import processes
 from tables import Model, hudi_rows, kind_of, pending_names, schema_of, without_meta
 from test_ahead import STORED, behind, place, row
 from writers.histories.broken import BROKEN
@@ -52,7 +48,9 @@ class Player:
 
     def __init__(self, root: Path, act: Act, at: str, broken: Sequence[str]) -> None:
         self._pipe, theirs = multiprocessing.Pipe()
-        self.process = _processes().Process(target=_play, args=(theirs, root, act, at, [*broken]))
+        self.process = processes(__name__).Process(
+            target=_play, args=(theirs, root, act, at, [*broken])
+        )
         self.process.start()
         theirs.close()
 
@@ -89,17 +87,6 @@ class Player:
         """End it as the kernel does."""
         self.process.kill()
         self.process.join()
-
-
-@cache
-def _processes() -> ForkServerContext:
-    """Start the server of new processes, which has imported this module and done nothing else."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-        forkserver.ensure_running()
-    return context
 
 
 class _Waits(logging.Handler):
