@@ -25,6 +25,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -219,7 +220,8 @@ def _matches(settings: DemoSettings, manifest: Path) -> bool:
 def _clear(settings: DemoSettings) -> None:
     """Remove checkpoint, table and source, each atomically, so a rerun can always continue."""
     trash = settings.warehouse / "_removed"
-    with writing(LocalStorage(settings.folders[1])):
+    table = settings.folders[1]
+    with writing(LocalStorage(table)) if (table / ".hoodie").exists() else nullcontext():
         for folder in settings.folders:
             shutil.rmtree(trash, ignore_errors=True)
             if folder.exists():

@@ -92,10 +92,13 @@ def test_nobody_overtakes_a_process_that_waits(storage: LocalStorage) -> None:
     with writing(storage):
         process = waiting(storage)
         other = process.__enter__()
+        other.send_signal(signal.SIGSTOP)  # else it may have the lock before this one asks
+        os.waitid(os.P_PID, other.pid, os.WSTOPPED | os.WNOWAIT)
     for _ in range(3):
         refused = pytest.raises(ConcurrentWriter, match=r"another process waits .* came before")
         with refused, writing(storage):
             pass
+    other.send_signal(signal.SIGCONT)
     assert answer(other) == "has it"
     other.communicate("\n")
     process.__exit__(None, None, None)
