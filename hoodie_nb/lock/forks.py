@@ -4,25 +4,27 @@
 it only `_PATIENCE_S`.
 """
 
-import io
 import os
 import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from hoodie_nb.errors import ConcurrentWriter
-from hoodie_nb.lock.lease import Lease
 
-LockedFile = io.FileIO | Lease
-_files: "weakref.WeakSet[LockedFile]" = weakref.WeakSet()
+
+class _Open(Protocol):
+    def close(self) -> None: ...
+
+
+_files: "weakref.WeakSet[_Open]" = weakref.WeakSet()
 _guard = threading.RLock()  # held while a file is opened and registered: a fork waits for it
 _forking = threading.local()
 _PATIENCE_S = 1.0
 
 
-def register(file: LockedFile) -> None:
+def register(file: _Open) -> None:
     """Let a forked child close this file."""
     _files.add(file)
 

@@ -23,6 +23,7 @@ completed file its writer checks the lease again, and after a change in doubt (s
 lease is `kept`.
 """
 
+import io
 import json
 import math
 import os
@@ -35,6 +36,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.lock.forks import register
 from hoodie_nb.lock.lock_file import PATH, holder_of, parsed, shown
 from hoodie_nb.lock.process import has_ended, process_identity
 from hoodie_nb.storage.fences import doubted_s
@@ -56,7 +58,7 @@ class Lease:
         self,
         storage: Storage,
         purpose: str,
-        register: Callable[["Lease"], None] = lambda _: None,
+        taken: Callable[["Lease"], None] = lambda _: None,
         path: str = PATH,
     ) -> None:
         self._path = path
@@ -71,6 +73,7 @@ class Lease:
         self._sent_s, self._version = self._take()
         try:
             self.closed = False
+            taken(self)
             register(self)
             threading.Thread(target=self._renew_often, name="table-lease", daemon=True).start()
         except BaseException:  # the thread may run already
@@ -155,6 +158,9 @@ class Lease:
                     kept = doubted and self._path == PATH  # the life of a job guards no change
                     text = self._text("kept" if kept else "released")
                     self._storage.replace(self._path, text, self._version)
+
+
+LockedFile = io.FileIO | Lease
 
 
 def left_s_of(storage: Storage, found: "Version") -> int:

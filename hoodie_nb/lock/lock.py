@@ -38,8 +38,8 @@ from hoodie_nb.clock import WAIT_S, wait_seconds
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.events import in_any_listener
 from hoodie_nb.lock import store_turns, waiting
-from hoodie_nb.lock.forks import LockedFile, forget, refuse_forked, register, without_forks
-from hoodie_nb.lock.lease import Lease
+from hoodie_nb.lock.forks import forget, refuse_forked, without_forks
+from hoodie_nb.lock.lease import Lease, LockedFile
 from hoodie_nb.lock.lock_file import PATH, is_at, lock_file, opened
 from hoodie_nb.lock.store_turns import Life, turns_of
 from hoodie_nb.storage.fences import fence, place_of
@@ -120,7 +120,7 @@ class _Held:
         while tries < _TRIES:
             try:
                 with without_forks():
-                    turns_of(storage).refuse_early(storage, register, place)
+                    turns_of(storage).refuse_early(storage, place)
                 file = None
                 try:
                     file = self._opened(storage, purpose, there=bool(waits or self.job))
@@ -141,7 +141,7 @@ class _Held:
                     waits = time.monotonic()
                     _log.info("waits: %s", error)
                     with without_forks():
-                        place = turns_of(storage).take_place(storage, register, line)
+                        place = turns_of(storage).take_place(storage, line)
                     if local and self.meanwhile is not None:
                         with waiting.awake(place) as note:
                             self.meanwhile(note)
@@ -156,11 +156,10 @@ class _Held:
         with without_forks():
             if is_remote(storage.root):
                 return Lease(storage, purpose, self._leased)
-            return opened(storage, register, folders=not there)
+            return opened(storage, folders=not there)
 
     def _leased(self, lease: Lease) -> None:
         self._file = weakref.ref(lease)  # before anything can interrupt who takes it
-        register(lease)
 
     def wait_until_unused(self, *, ended: bool = False) -> None:
         """Wait until no thread is paused; the caller has the mutex, which is released meanwhile.
@@ -247,7 +246,7 @@ def writing(
         with _write(held, storage, math.inf if held.job is not None else end):
             if alone:
                 with without_forks():
-                    turns_of(storage).refuse_living(storage, register)
+                    turns_of(storage).refuse_living(storage)
             yield
 
 
@@ -306,7 +305,7 @@ class JobHold:
         try:
             self._file = held.take(self._storage, self._job, until)
             with without_forks():
-                living = store_turns.life_of(self._storage, register, checkpoint)
+                living = store_turns.life_of(self._storage, checkpoint)
                 self._living = living or self._file
             held.begin_job(self._job, self._living)
         except BaseException:
@@ -340,7 +339,7 @@ class JobHold:
         with held.mutex:
             with without_forks():
                 turns = turns_of(self._storage)
-                gives = held.thread is None and turns.is_awaited(self._storage, register)
+                gives = held.thread is None and turns.is_awaited(self._storage)
             if gives:
                 held.wait_until_unused(ended=True)
                 if store_turns.may_pause(self._living, self._file):

@@ -10,12 +10,13 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
+from hoodie_nb.lock.forks import register
 from hoodie_nb.lock.process import process_identity
 from hoodie_nb.storage.beneath import folder_beneath
 from hoodie_nb.storage.storage import OURS, Storage, permitted
@@ -27,13 +28,12 @@ _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK
 
 def opened(
     storage: Storage,
-    register: Callable[[io.FileIO], None],
     path: str = PATH,
     *,
     make: bool = True,
     folders: bool = True,
 ) -> io.FileIO:
-    """Open the file of a lock (created if missing) and register it; it is not locked yet.
+    """Open the file of a lock (created if missing); it is not locked yet.
 
     Unless to `make`, only to read it; FileNotFoundError if it is missing. A table that is gone is
     not made again, nor, without `folders`, our own folder in it: InvalidTable.

@@ -21,15 +21,13 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from hoodie_nb.errors import ConcurrentWriter, HoodieError
 from hoodie_nb.lock import waiting
-from hoodie_nb.lock.forks import LockedFile
-from hoodie_nb.lock.lease import Lease, left_s_of
+from hoodie_nb.lock.lease import Lease, LockedFile, left_s_of
 from hoodie_nb.lock.lock_file import holder_of, parsed, shown
 from hoodie_nb.storage.fences import doubted_s
 from hoodie_nb.storage.storage import OURS, TURNS, Storage, is_remote
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from hoodie_nb.storage.object_storage import ObjectStorage
 
 _log = logging.getLogger("hoodie_nb.lock")
-Register = Callable[[Lease], None]
 ASLEEP_S = 10.0  # a writer that waits looks each second
 _PAUSE_S = 1.0
 
@@ -61,20 +58,20 @@ def turns_of(storage: Storage) -> ModuleType:
     return sys.modules[__name__] if is_remote(storage.root) else waiting
 
 
-def life_of(storage: Storage, register: Any, checkpoint: str | None) -> "io.FileIO | Life | None":  # noqa: ANN401
+def life_of(storage: Storage, checkpoint: str | None) -> "io.FileIO | Life | None":
     """Return the life of a job; ConcurrentWriter if another run of its checkpoint folder lives.
 
     None without a folder, for a job that keeps the lock: it is refused while any other one lives,
     which would wait for its turn to the end.
     """
     if checkpoint is None:
-        turns_of(storage).refuse_living(storage, register)
+        turns_of(storage).refuse_living(storage)
         return None
-    life: io.FileIO | Life = turns_of(storage).living(storage, register, checkpoint)
+    life: io.FileIO | Life = turns_of(storage).living(storage, checkpoint)
     return life
 
 
-def take_place(storage: Storage, register: Register, line: ExitStack) -> str:
+def take_place(storage: Storage, line: ExitStack) -> str:
     """Return the name of a new place, behind all others; the end of `line` gives it up."""
     _line(storage).met_s = time.monotonic()
     numbers = [name.partition("-")[0] for name in storage.file_names(TURNS)]
@@ -85,7 +82,7 @@ def take_place(storage: Storage, register: Register, line: ExitStack) -> str:
     return place
 
 
-def refuse_early(storage: Storage, register: Register, place: str | None) -> None:
+def refuse_early(storage: Storage, place: str | None) -> None:
     """Raise ConcurrentWriter if a writer waits that came before the one with this place."""
     if place is not None:
         _mark(storage, place)
@@ -95,7 +92,7 @@ def refuse_early(storage: Storage, register: Register, place: str | None) -> Non
         waiting.refuse_behind(storage.root)
 
 
-def is_awaited(storage: Storage, register: Register) -> bool:
+def is_awaited(storage: Storage) -> bool:
     """Whether another process is known to wait for the lock, and a job may give way."""
     with suppress(HoodieError):
         return not in_doubt(storage) and _is_due(storage, _PAUSE_S) and _is_awaited(storage, None)
@@ -153,9 +150,8 @@ def _delete(storage: Storage, place: str) -> None:
 class Life:
     """A job's life, until `close`; others see it from the first time that it gives way."""
 
-    def __init__(self, storage: Storage, register: Register, checkpoint: str) -> None:
+    def __init__(self, storage: Storage, checkpoint: str) -> None:
         self._storage = storage
-        self._register = register
         self._checkpoint = checkpoint
         self._lease: Lease | None = None
         self._says = True  # why it keeps the table, if it does
@@ -195,7 +191,6 @@ class Life:
 
     def _leased(self, lease: Lease) -> None:
         self._lease = lease
-        self._register(lease)
 
     def check(self) -> None:
         """Raise ConcurrentWriter if others may have taken the job for dead: the store knows."""
@@ -248,15 +243,15 @@ def await_life(storage: Storage, checkpoint: str | None, until: float) -> None:
         time.sleep(_PAUSE_S)
 
 
-def living(storage: Storage, register: Register, checkpoint: str) -> Life:
+def living(storage: Storage, checkpoint: str) -> Life:
     """Return a job's life; ConcurrentWriter if another run of its folder lives."""
     path = _path(checkpoint)
     if path is not None:
         _end(storage, path)
-    return Life(storage, register, checkpoint)
+    return Life(storage, checkpoint)
 
 
-def refuse_living(storage: Storage, register: Register) -> None:
+def refuse_living(storage: Storage) -> None:
     """Raise ConcurrentWriter if a job of another process lives; the caller has the lock."""
     for path in waiting.jobs(storage):
         _end(storage, path)

@@ -25,12 +25,10 @@ from operator import attrgetter
 from typing import NoReturn
 
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
-from hoodie_nb.lock.forks import register as register_for_forks
 from hoodie_nb.lock.forks import without_forks
 from hoodie_nb.lock.lock_file import is_at, opened, unlinked
 from hoodie_nb.storage.storage import OURS, TURNS, Storage, is_remote
 
-Register = Callable[[io.FileIO], None]
 Meanwhile = Callable[[Callable[[str], None]], None]  # called with what notes an instant's time
 JOB = f"{OURS}/job-"
 ASLEEP_S = 5.0  # a writer that waits looks many times a second
@@ -67,7 +65,7 @@ class OwnTurn:
             raise
 
 
-def take_place(storage: Storage, register: Register, line: ExitStack) -> io.FileIO:
+def take_place(storage: Storage, line: ExitStack) -> io.FileIO:
     """Return the locked file of a new place, behind all others; the end of `line` gives it up.
 
     InvalidTable if somebody has deleted the table.
@@ -78,7 +76,7 @@ def take_place(storage: Storage, register: Register, line: ExitStack) -> io.File
             last = max(storage.file_names(TURNS), default="")[:20]  # perhaps of another clock
             number = max(time.monotonic_ns(), int(last) + 1 if last.isdecimal() else 0)
             path = f"{TURNS}/{number:020d}-{os.getpid()}"
-            place = _locked(storage, register, path)
+            place = _locked(storage, path)
             if place is not None:
                 if is_at(place, storage.fetch(path)):
                     line.enter_context(place)
@@ -126,7 +124,7 @@ def noted(storage: Storage) -> list[str]:
             path = f"{TURNS}/{name}"
             with (
                 suppress(FileNotFoundError, InvalidTable),
-                opened(storage, register_for_forks, path, make=False) as file,
+                opened(storage, path, make=False) as file,
             ):
                 if _is_locked(file):
                     text = os.pread(file.fileno(), 17, 0).decode("ascii", "replace")
@@ -134,11 +132,11 @@ def noted(storage: Storage) -> list[str]:
     return found
 
 
-def refuse_early(storage: Storage, register: Register, place: io.FileIO | None) -> None:
+def refuse_early(storage: Storage, place: io.FileIO | None) -> None:
     """Raise ConcurrentWriter if a writer waits that came before the one with this place."""
     if place is not None:
         os.utime(place.fileno())  # awake
-    if is_awaited(storage, register, place):
+    if is_awaited(storage, place):
         refuse_behind(storage.root)
 
 
@@ -150,21 +148,21 @@ def refuse_behind(root: str) -> NoReturn:
     )
 
 
-def is_awaited(storage: Storage, register: Register, place: io.FileIO | None = None) -> bool:
+def is_awaited(storage: Storage, place: io.FileIO | None = None) -> bool:
     """Whether another process waits for the lock, and came before the one with this place."""
     for name in storage.file_names(TURNS):  # in order
         if place is not None and name >= _name(place):
             return False
-        if _waits(storage, register, f"{TURNS}/{name}"):
+        if _waits(storage, f"{TURNS}/{name}"):
             return True
     return False
 
 
-def _waits(storage: Storage, register: Register, path: str) -> bool:
+def _waits(storage: Storage, path: str) -> bool:
     """Whether the writer that has a place is alive and awake; that of a dead one is deleted."""
     file = None
     try:
-        file = opened(storage, register, path, make=False)
+        file = opened(storage, path, make=False)
         if _is_locked(file):
             return abs(time.time() - os.fstat(file.fileno()).st_mtime) < ASLEEP_S
         with suppress(PermissionError):  # it was another user's
@@ -190,22 +188,22 @@ def _name(place: io.FileIO) -> str:
     return os.path.basename(str(place.name))
 
 
-def living(storage: Storage, register: Register, checkpoint: str) -> io.FileIO:
+def living(storage: Storage, checkpoint: str) -> io.FileIO:
     """Return the lock of a job's life; ConcurrentWriter if its checkpoint folder is in use.
 
     Its caller has the lock of the table.
     """
     name = hashlib.sha256(os.fsencode(os.path.realpath(checkpoint))).hexdigest()
-    return _locked(storage, register, f"{JOB}{name}") or _refuse(
+    return _locked(storage, f"{JOB}{name}") or _refuse(
         f"a stream of another process writes {storage.root} from the checkpoint folder "
         f"{checkpoint}: stop that stream, or give this one another folder"
     )
 
 
-def refuse_living(storage: Storage, register: Register) -> None:
+def refuse_living(storage: Storage) -> None:
     """Raise ConcurrentWriter if a job of another process lives; the caller has the lock."""
     for path in jobs(storage):
-        with _locked(storage, register, path) or nullcontext() as file:
+        with _locked(storage, path) or nullcontext() as file:
             if file is None:
                 _refuse(f"{storage.root} is written by a stream of another process: stop it")
 
@@ -220,11 +218,11 @@ def _refuse(message: str) -> NoReturn:
     raise ConcurrentWriter(message)
 
 
-def _locked(storage: Storage, register: Register, path: str) -> io.FileIO | None:
+def _locked(storage: Storage, path: str) -> io.FileIO | None:
     """Open and lock a file; None if another process has it, InvalidTable if the table is gone."""
     file = None
     try:
-        file = opened(storage, register, path, folders=False)
+        file = opened(storage, path, folders=False)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return file
     except BaseException as error:

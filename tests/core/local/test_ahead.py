@@ -26,7 +26,6 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.local.ahead import Ahead, Luck
 from hoodie_nb.lock import waiting
-from hoodie_nb.lock.forks import register
 from hoodie_nb.lock.lock import writing
 from hoodie_nb.storage.storage import STAGED, TURNS, Storage
 
@@ -61,7 +60,7 @@ def behind(root: Path) -> Table:
 def place(storage: Storage) -> Iterator[Callable[[str], None]]:
     """Take a place in the line; yield what notes the instant whose files are staged."""
     with contextlib.ExitStack() as line:
-        taken = waiting.take_place(storage, register, line)
+        taken = waiting.take_place(storage, line)
         yield line.enter_context(waiting.awake(taken))
 
 
@@ -328,7 +327,7 @@ def test_those_who_wait_without_staging_have_room(
     theirs = [row("k1", "par1", 9, 1)], [row("k2", "par2", 9, 2)]
     with contextlib.closing(batch), writing(storage):
         waits = contextlib.ExitStack()
-        waiting.take_place(storage, register, waits)
+        waiting.take_place(storage, waits)
         with waits, place(storage) as note:
             batch.write(note)
             Table.open(root).upsert(theirs[0])
@@ -436,7 +435,7 @@ def test_a_place_stays_awake_while_its_writer_works(tmp_path: Path, monkeypatch:
         until = time.monotonic() + 60
         for _ in range(3):
             os.utime(root / TURNS / name, (0, 0))
-            while not waiting.is_awaited(storage, register):
+            while not waiting.is_awaited(storage):
                 assert time.monotonic() < until
 
 

@@ -439,7 +439,7 @@ def test_an_interrupt_at_any_line_leaves_the_lock_free(
         if act is not job and not is_free(root):  # a job is freed with the last reference
             leaks.append(("held", tracer.line))
         # a place that the frames of an exception keep is passed over after ASLEEP_S
-        if act is not late and waiting.is_awaited(storage, lambda _: None):
+        if act is not late and waiting.is_awaited(storage):
             leaks.append(("queued", tracer.line))
         raised = None
         if not is_free(root) or len(os.listdir("/proc/self/fd")) > len(before):

@@ -221,7 +221,7 @@ def test_a_job_whose_life_was_taken_does_not_write_again(place: Place, monkeypat
     job._living._lease._ended.set()  # type: ignore[union-attr]  # it sleeps
     with monkeypatch.context() as later, writing(place.there, 0.0):
         later.setattr(lease, "_store_time", lambda _: datetime.now(UTC) + timedelta(seconds=63))
-        store_turns.refuse_living(place.there, lambda _: None)  # as a restore does
+        store_turns.refuse_living(place.there)  # as a restore does
     job._living._lease._sent_s -= 61  # type: ignore[union-attr]
     for _ in range(2):
         with pytest.raises(ConcurrentWriter, match="was taken for dead"), job.writing():

@@ -25,7 +25,7 @@ from lives import live, make, opened
 from hoodie_nb import Table
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.lock import forks
-from hoodie_nb.lock.forks import LockedFile
+from hoodie_nb.lock.lease import LockedFile
 from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.lock.waiting import is_awaited, take_place
 from hoodie_nb.storage.local_storage import LocalStorage
@@ -73,7 +73,7 @@ def waiting(
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         try:
-            while not (is_awaited(storage, lambda _: None) and len(places(storage)) >= count):
+            while not (is_awaited(storage) and len(places(storage)) >= count):
                 assert process.poll() is None
             yield process
         finally:
@@ -111,7 +111,7 @@ def test_a_waiting_process_that_is_killed_delays_nobody(storage: LocalStorage) -
     with writing(storage), waiting(storage) as other:
         other.kill()
         other.wait()
-        assert not is_awaited(storage, lambda _: None)
+        assert not is_awaited(storage)
     with writing(storage):
         pass
 
@@ -120,10 +120,10 @@ def test_a_process_that_is_stopped_while_it_waits_delays_nobody(storage: LocalSt
     """It is passed over, and has the next turn when it goes on."""
     with writing(storage), waiting(storage) as other:
         other.send_signal(signal.SIGSTOP)
-        while is_awaited(storage, lambda _: None):
+        while is_awaited(storage):
             pass
         other.send_signal(signal.SIGCONT)
-        while not is_awaited(storage, lambda _: None):
+        while not is_awaited(storage):
             pass
     with writing(storage):  # it is dead now
         assert places(storage) == []
@@ -158,11 +158,11 @@ def test_a_place_is_behind_those_that_were_named_by_another_clock(
     now = time.monotonic_ns()
     with ExitStack() as line:
         monkeypatch.setattr(time, "monotonic_ns", lambda: now + 3_600 * 10**9)
-        first = take_place(storage, forks.register, line)
+        first = take_place(storage, line)
         monkeypatch.undo()
-        second = take_place(storage, forks.register, line)
+        second = take_place(storage, line)
         assert places(storage) == [os.path.basename(str(p.name)) for p in (first, second)]
-        assert is_awaited(storage, forks.register, second)
+        assert is_awaited(storage, second)
 
 
 def test_two_that_look_at_a_dead_place_do_not_disturb_each_other(storage: LocalStorage) -> None:
@@ -215,7 +215,7 @@ def test_a_place_delays_nobody_after_five_seconds(
     with path.open("rb") as stopped:
         fcntl.flock(stopped, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.utime(path, (0, time.time() - age_s))
-        assert is_awaited(storage, lambda _: None) != is_passed
+        assert is_awaited(storage) != is_passed
 
 
 def write(storage: LocalStorage, wait_s: float) -> None:
@@ -375,12 +375,12 @@ def test_a_job_that_ends_does_not_wait_forever(storage: LocalStorage) -> None:
         hold.give_way()
         assert answer(other) == "has it"
         writing_ = threads.submit(write)
-        while not is_awaited(storage, lambda _: None):
+        while not is_awaited(storage):
             assert not writing_.done()
         hold.until = 0.0
         with pytest.raises(ConcurrentWriter, match="is being written by another process"):
             writing_.result()
-        assert not is_awaited(storage, lambda _: None)
+        assert not is_awaited(storage)
     hold.release()
 
 
@@ -541,7 +541,7 @@ def test_a_table_is_replaced_beside_those_that_wait(storage: LocalStorage) -> No
     columns = {"id": "string"}
     with writing(storage), waiting(storage):
         Table.create(storage.root, schema=columns, record_key="id", if_exists="replace")
-        assert is_awaited(storage, lambda _: None)
+        assert is_awaited(storage)
 
 
 def test_replacing_a_table_beside_its_job_is_refused(storage: LocalStorage) -> None:

@@ -24,7 +24,6 @@ from hoodie_nb.errors import ConcurrentWriter, InvalidInput, InvalidTable
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.local.ahead import Ahead, Luck
-from hoodie_nb.lock.forks import register
 from hoodie_nb.lock.lock import JobHold, _held, writing
 from hoodie_nb.lock.waiting import is_awaited
 from hoodie_nb.records.progress import ProgressRecords
@@ -297,7 +296,7 @@ def test_history_32_the_line(stage: Stage) -> None:
     b.stops()
     a = stage.play(partial(write, operation="upsert", rows=MINE))
     assert a.waits()
-    while not is_awaited(stage.table._handle.storage, register):
+    while not is_awaited(stage.table._handle.storage):
         pass
     os.kill(a.process.pid or 0, signal.SIGSTOP)  # it does not look for a moment
     b.go_on()

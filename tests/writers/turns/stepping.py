@@ -249,9 +249,9 @@ def at_once(pool: ThreadPoolExecutor, act: Callable[..., Any], *given: Any) -> F
 
 
 def _opened(baton: Baton, act: Callable[..., io.FileIO]) -> Callable[..., io.FileIO]:
-    def opened(storage: Storage, register: Any, path: str = lock.PATH, **more: Any) -> io.FileIO:
+    def opened(storage: Storage, path: str = lock.PATH, **more: Any) -> io.FileIO:
         baton.step(f"open {path}")
-        file = act(storage, register, path, **more)
+        file = act(storage, path, **more)
         baton.step("opened")
         return file
 
@@ -259,8 +259,8 @@ def _opened(baton: Baton, act: Callable[..., io.FileIO]) -> Callable[..., io.Fil
 
 
 def _place(baton: Baton, act: Callable[..., io.FileIO]) -> Callable[..., io.FileIO]:
-    def take_place(storage: Storage, register: Any, line: ExitStack) -> io.FileIO:
-        place = act(storage, register, line)
+    def take_place(storage: Storage, line: ExitStack) -> io.FileIO:
+        place = act(storage, line)
         waiting.os.utime(place.fileno())
         baton.tell("place", os.path.basename(str(place.name)))
         return place
@@ -285,9 +285,9 @@ def _awake(baton: Baton) -> Callable[..., Any]:
 
 
 def _looks(baton: Baton, act: Callable[..., None]) -> Callable[..., None]:
-    def refuse_early(storage: Storage, register: Any, place: io.FileIO | None) -> None:
+    def refuse_early(storage: Storage, place: io.FileIO | None) -> None:
         baton.looked_ms = baton.ms
-        act(storage, register, place)
+        act(storage, place)
         baton.judged_ms = baton.ms
 
     return refuse_early
