@@ -83,7 +83,7 @@ def changed_slices(
         schema = changes_schema(table)
         return Span.of(table, since, until).pairs(), schema
 
-    return steadily(table, look)
+    return steadily(table, look, whole=True)
 
 
 def changes_schema(table: ReadHandle) -> pa.Schema:

@@ -194,7 +194,7 @@ class Span:
         return old, new
 
     def _refuse_missing(self, instant: str, path: str, option: str, time17: str) -> NoReturn:
-        found = self.table.timeline.look().instants  # a clean may have begun since the listing
+        found = self.table.timeline.listing.instants
         cleaned = any(i.action == "clean" for i in found) or self.table.timeline.archived()
         cause = "a cleaner removed it, or it was lost (`fsck` says which)"
         hint = f"; {earliest_hint(self.table)}" if cleaned else ""

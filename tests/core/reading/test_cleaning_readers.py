@@ -9,7 +9,7 @@ import pytest
 from archives import FEW
 from overtaken import listing, overtaken
 from tables import without_meta
-from test_clean_plan import make, upsert
+from test_clean_plan import SCHEMA, make, upsert
 
 from hoodie_nb import Table
 from hoodie_nb.errors import InvalidConfig, InvalidTable
@@ -56,6 +56,29 @@ def test_changes_that_the_first_clean_overtakes_are_refused(tmp_path: Path) -> N
     with pytest.raises(InvalidConfig, match="a cleaner removed it"):
         reader.changes(since=first)
     assert storage.fired
+
+
+def test_changes_whose_logs_a_clean_overtakes_are_looked_up_again(tmp_path: Path) -> None:
+    """A log that is compacted and cleaned away while folders are listed is not called lost."""
+    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts", "table_version": 9}
+    options = {**ONE, "hoodie_nb.append.above.bytes": 0}
+    table = Table.create(
+        tmp_path / "t", schema=SCHEMA, table_type="merge_on_read", options=options, **keys
+    )
+    for number in range(3):
+        upsert(table, number, [0, 1])
+
+    def write() -> None:
+        table.compact()
+        for number in range(3, 6):
+            upsert(table, number, [0, 1])
+        table.clean()
+
+    reader, storage = overtaken(table, listing("a"), write)
+    found = reader.changes(since="earliest")
+    assert storage.fired
+    assert [*map(str, found["_change"].unique())] == ["insert"]
+    assert without_meta(found.drop_columns("_change")) == without_meta(table.to_arrow())
 
 
 def archive(root: Path, *kinds: str, keep: int) -> None:

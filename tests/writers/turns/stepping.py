@@ -140,6 +140,8 @@ class Stepped(LocalStorage):
         super().put(path, content, new=new, durable=durable)
         os.utime(self.fetch(path), (self._baton.time(),) * 2)
         folder, _, name = path.rpartition("/")
+        if REQUESTED.fullmatch(name):
+            _begun(self, name[:17]).mkdir(parents=True, exist_ok=True)
         if seal := SEAL.fullmatch(path):
             self._baton.tell("seals", int(seal[1]))
         if COMPLETED.fullmatch(name):
@@ -300,8 +302,7 @@ def _fits(baton: Baton, act: Callable[..., bool]) -> Callable[..., bool]:
             names = [plan.staged, *filter(None, (s.staged_path for s in self._statuses))]
             for name in names:
                 Path(plan.storage.fetch(name)).mkdir(parents=True)
-            undone = self._events.records("instant_rolled_back")  # another one's at the same time
-            taken = any(event.values["instant"] == self._time17 for event in undone)
+            taken = _begun(plan.storage, self._time17).exists()  # and was rolled back
             if not taken and act(self, plan, intake):
                 baton.tell("swept")
             shutil.rmtree(plan.storage.fetch(plan.staged))
@@ -309,6 +310,11 @@ def _fits(baton: Baton, act: Callable[..., bool]) -> Callable[..., bool]:
         return found
 
     return fits
+
+
+def _begun(storage: Storage, time17: str) -> Path:
+    """Return a folder that is there if an instant of that time was ever requested."""
+    return Path(f"{storage.root}-begun", time17)
 
 
 def _locked(baton: Baton, act: Callable[..., bool]) -> Callable[..., bool]:
