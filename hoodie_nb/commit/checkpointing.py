@@ -41,7 +41,7 @@ from hoodie_nb.intake.intake import Intake
 from hoodie_nb.records.prepared import Prepared, Writing, archived, merged, verify
 from hoodie_nb.records.progress import Checkpoint
 from hoodie_nb.records.sealing import FOLDER as SEALED
-from hoodie_nb.records.sealing import Interval, Sealed
+from hoodie_nb.records.sealing import STAGES, Interval, Sealed
 from hoodie_nb.storage.checksums import LOST, StoredFile
 from hoodie_nb.storage.storage import STAGED
 from hoodie_nb.timeline.timeline import Instant
@@ -94,7 +94,7 @@ class Checkpointing(Admission):
 
     def new_folder(self) -> str:
         """Make the folder of a checkpoint's runs."""
-        folder = f"{STAGED}/seal{uuid.uuid4().hex}"
+        folder = f"{STAGED}/{STAGES}{uuid.uuid4().hex}"
         self.table.storage.make_folder(folder)
         return folder
 

@@ -190,7 +190,9 @@ class Recovery:
             staged = [entry.name for entry in table.storage.list_folder(STAGED)]
             rows = {self.applies, *row_folders_in_use(staged, table.clock, self.applies)}
             rows |= {*noted(table.storage)} - {""}
-            sweep_all(table.storage, staged, keep={*kept, *others, *sealed, *refused, *rows})
+            keep = {*kept, *others, *sealed, *refused, *rows}
+            self.sealed.note_swept(name for name in staged if name not in keep)
+            sweep_all(table.storage, staged, keep=keep)
 
     def _abandoned(self, kept: Collection[str]) -> list[Instant]:
         pending = self.table.timeline.pending()

@@ -52,6 +52,7 @@ class RecordFolder(Generic[R]):
         self._parse = parse
         self._once = once
         self._known: dict[str, R | None] | None = None  # by path; None: not read yet
+        self._others: list[str] = []
         self._earlier: dict[str, R | None] = {}  # before `refresh`
 
     def refresh(self) -> None:
@@ -62,8 +63,9 @@ class RecordFolder(Generic[R]):
     @property
     def _cached(self) -> dict[str, R | None]:
         if self._known is None:
-            names = filter(self._counts, self._storage.file_names(self._folder))
-            paths = [f"{self._folder}/{name}" for name in names]
+            names = self._storage.file_names(self._folder)
+            self._others = [name for name in names if not self._counts(name)]
+            paths = [f"{self._folder}/{name}" for name in names if self._counts(name)]
             self._known = {path: self._earlier.get(path) for path in paths}
             self._earlier = {}  # after a failed change everything is read again
         return self._known
@@ -71,6 +73,11 @@ class RecordFolder(Generic[R]):
     def paths(self) -> list[str]:
         """Return the records' paths, relative to the table's root, in order."""
         return sorted(self._cached)
+
+    def others(self) -> list[str]:
+        """Return the names of the folder's other files."""
+        self.paths()  # lists them
+        return self._others
 
     def read(self, path: str) -> R:
         """Return one of the records, or raise InvalidTable naming its file."""

@@ -13,6 +13,11 @@ seal: an older seal that was restored with a backup of our folder is removed and
 So has the plan of every restore or rollback by hand, since its commits leave the timeline. Before
 the commit the prepared record of the instant names its checkpoints.
 
+An object store may receive a record after its writer has lost the lock, when others have deleted
+its runs, which no record named. Nobody was told that such a seal is durable, so it is deleted. It
+is known by a mark, `sealed/swept-<folder>`, which is put before runs without a record are deleted,
+and stays for ten minutes or more by the store's dates.
+
 **Caveats**: if another engine has archived or undone all our commits, applied seals from a backup
 are no longer recognised.
 
@@ -28,15 +33,19 @@ from typing import Any
 from hoodie_nb import failpoints
 from hoodie_nb.definition.rules import KeptRules
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.lock.lock_file import PATH
 from hoodie_nb.records.progress import Checkpoint
 from hoodie_nb.records.record_folder import RecordFolder
 from hoodie_nb.storage.checksums import LOST, StoredFile
-from hoodie_nb.storage.storage import OURS, STAGED, Storage
+from hoodie_nb.storage.storage import OURS, STAGED, Storage, is_remote
 
 FOLDER = f"{OURS}/sealed"
+STAGES = "seal"  # how the names of folders of runs begin
 MARK_KEY = "_hoodie_nb_last_arrival"
 _NAME = re.compile(r"(\d{12,})-.{0,16}\.json")
 _MARK = re.compile(r"-1|\d{1,18}")
+_SWEPT = "swept-"
+_LATE_MS = 600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +120,16 @@ class SealedRecords:
         self._undone = -1
 
     def all(self) -> list[Sealed]:
-        """Return the sealed checkpoints by arrival, or raise InvalidTable if one is lost."""
+        """Return the sealed checkpoints by arrival, or raise InvalidTable if one is lost.
+
+        Those that a store received too late are deleted.
+        """
         paths = [path for path in self._records.paths() if _arrival(path) > self.applied]
         found = [self._records.read(path) for path in paths]
+        if swept := self._swept():
+            late = [r.path for r in found if swept & r.folders and not self._is_whole(r)]
+            self._records.remove(late)  # not only left out: its name may be used again
+            found = [record for record in found if record.path not in late]
         known = {record.checkpoint for record in found}
         for record in found:
             before = record.after
@@ -174,6 +190,29 @@ class SealedRecords:
     def drop_applied(self) -> None:
         """Remove the restored records of applied seals; the cleanup deletes their runs."""
         self._records.remove([p for p in self._records.paths() if _arrival(p) <= self.applied])
+
+    def _swept(self) -> set[str]:
+        """Return the folders of runs that were deleted lately, since no record named them."""
+        names = self._records.others()
+        return {name.removeprefix(_SWEPT) for name in names if name.startswith(_SWEPT)}
+
+    def _is_whole(self, record: Sealed) -> bool:
+        """Whether a record's files are there, as those that somebody has restored."""
+        return all(self._storage.entry(f.path) for f in (*record.runs, *record.quarantined))
+
+    def note_swept(self, folders: Iterable[str]) -> None:
+        """Before staging folders are deleted: on a store, mark those of runs; drop old marks."""
+        if not is_remote(self._storage.root):
+            return
+        swept = self._swept()
+        for folder in folders:
+            if folder.startswith(STAGES) and folder not in swept:
+                self._storage.put(f"{FOLDER}/{_SWEPT}{folder}", b"")
+        lock = self._storage.entry(PATH) if swept else None  # its holder has just replaced it
+        for folder in swept if lock else ():
+            mark = self._storage.entry(f"{FOLDER}/{_SWEPT}{folder}")
+            if mark and lock and lock.modified_ms - mark.modified_ms > _LATE_MS:
+                self._storage.remove(f"{FOLDER}/{_SWEPT}{folder}")
 
     def remove(self, checkpoints: Collection[Checkpoint]) -> None:
         """Remove applied checkpoints, the newest first, and delete their runs."""

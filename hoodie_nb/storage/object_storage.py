@@ -52,7 +52,7 @@ from hoodie_nb.storage.object_requests import (
 from hoodie_nb.storage.storage import META, OURS, PROPERTIES, Entry
 
 _TRIES = 4
-_RECORDS = (f"{OURS}/prepared/", f"{OURS}/sealed/")  # what a stream is told is durable
+_RECORDS = f"{OURS}/prepared/"  # whose names are used once
 _CHANGES = 10
 _PART_BYTES = 8 << 20
 _MARK = "hoodienbwriter"
@@ -191,7 +191,8 @@ class ObjectStorage:
         """Create or replace an object; FileExistsError if it must be `new` and exists.
 
         Raises ConcurrentWriter if the lease was over before the answer: a new object may exist,
-        but no record of a checkpoint, which others would take for durable.
+        but no record of a prepared checkpoint, which others would take for durable. (A sealed one,
+        whose name others may use again, they know themselves.)
         """
         key = self._key(path)
         try:

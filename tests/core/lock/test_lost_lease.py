@@ -16,7 +16,10 @@ from hoodie_nb import Table
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.lock import lock
 from hoodie_nb.lock.lease import Lease
+from hoodie_nb.records import sealing
+from hoodie_nb.records.sealing import FOLDER
 from hoodie_nb.storage.object_storage import ObjectStorage
+from hoodie_nb.storage.storage import STAGED, read_bytes
 
 COMPLETED = re.compile(r"/\.hoodie/(timeline/\d{17}_)?\d{17}\.(delta)?commit(\?|$)")
 Rows = list[dict[str, object]]
@@ -114,12 +117,7 @@ def test_a_data_file_that_arrives_late_is_known_to_be_undone(
 def test_a_record_that_arrives_late_does_not_count(
     s3_server: S3Server, folder: str, dies: bool
 ) -> None:
-    """Another process has deleted its files: nobody may wait for these.
-
-    Its writer deletes it, unless it `dies`.
-    """
-    if dies and folder == "sealed":
-        pytest.skip("it cannot be told from a seal whose rows are lost")
+    """Another process has deleted its files: nobody may wait for these, also if its writer dies."""
     other = Other(s3_server)
     with Proxy(s3_server) as proxy:
         Table.create(other.root, schema=SCHEMA, storage_options=proxy.options, **KEYS)
@@ -148,3 +146,65 @@ def test_a_record_that_arrives_late_does_not_count(
         again.complete(stale=False)
     assert table.to_arrow().num_rows == 4 + len(BATCHES[0][1])
     assert table.fsck() == []
+
+
+def seal(storage: ObjectStorage) -> Stream:
+    """Let a stream seal its first checkpoint in its turn."""
+    with lock.writing(storage):
+        stream = Stream(open_table(storage), interval=True)
+        stream.run(0)
+    return stream
+
+
+def test_the_writer_of_a_late_seal_deletes_none_that_was_sealed_again(s3_server: S3Server) -> None:
+    """It has the same name: its writer sleeps until another run of the stream has sealed it."""
+    other = Other(s3_server)
+    same = ObjectStorage(other.root.replace("s3://", "s3a://"), s3_server.options)
+    again: list[Stream] = []
+    with Proxy(s3_server) as proxy:
+        Table.create(other.root, schema=SCHEMA, storage_options=proxy.options, **KEYS)
+
+        def fails(_: int, method: str, path: str) -> str | None:
+            if method == "PUT" and "/sealed/" in path and not other.came:
+                other.writes()
+            elif method == "PUT" and path.endswith("/lock") and other.came and not again:
+                again.append(seal(same))
+            return None
+
+        handle = open_table(ObjectStorage(other.root, proxy.options))
+        with pytest.raises(hn.ConcurrentWriter), lock.writing(handle.storage):
+            stream = Stream(handle, interval=True)
+            proxy.fails = fails
+            stream.run(0)
+    assert again
+    assert [name for name in same.file_names(FOLDER) if name.endswith(".json")]
+    with lock.writing(same):
+        again[0].complete(stale=True)
+    assert hn.Table(open_table(same)).to_arrow().num_rows == 4 + len(BATCHES[0][1])
+
+
+def test_a_seal_that_was_put_back_with_its_rows_counts(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows were deleted while its record was lost. The mark of that goes after a while."""
+    root = s3_server.new_root()
+    table = Table.create(root, schema=SCHEMA, storage_options=s3_server.options, **KEYS)
+    storage = ObjectStorage(root, s3_server.options)
+    stream = seal(storage)
+    record = f"{FOLDER}/{storage.file_names(FOLDER)[0]}"
+    (folder,) = (entry.name for entry in storage.list_folder(STAGED))
+    backup = {path: read_bytes(storage, path) for path in (record, f"{STAGED}/{folder}/0.arrow")}
+    storage.mark(record, None)
+    table.upsert(rows(100, 104, 6))
+    assert storage.file_names(FOLDER) == [f"swept-{folder}"]
+    assert storage.list_folder(STAGED) == []
+    table.upsert(rows(100, 104, 7))
+    assert storage.file_names(FOLDER) == [f"swept-{folder}"], "a late record may still come"
+    for path, content in backup.items():
+        storage.mark(path, content)
+    with lock.writing(storage):
+        stream.complete(stale=True)
+    assert table.to_arrow().num_rows == 4 + len(BATCHES[0][1])
+    monkeypatch.setattr(sealing, "_LATE_MS", -10_000)
+    table.upsert(rows(100, 104, 8))
+    assert storage.file_names(FOLDER) == []
