@@ -32,7 +32,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 from hoodie_nb.clock import WAIT_S, wait_seconds
 from hoodie_nb.errors import ConcurrentWriter
@@ -48,7 +47,6 @@ from hoodie_nb.storage.storage import Storage, is_remote
 _log = logging.getLogger("hoodie_nb.lock")
 _TRIES = 10
 _POLL_S = (0.002, 0.05)  # a writer that waits looks again after a twentieth of the time it waited
-_Open = TypeVar("_Open", bound=LockedFile | Life)
 
 
 class _Held:
@@ -63,20 +61,22 @@ class _Held:
         self.writes = 0  # of these threads, in the middle of a write
         self.forked = False  # a child's copy of its parent's hold
         self.thread: int | None = None  # the one that writes
-        self._file: weakref.ref[LockedFile] | None = None
-        self._living: weakref.ref[LockedFile | Life] | None = None  # what its job has until it ends
+        self._file: Callable[[], LockedFile | None] = lambda: None  # weak, as the next one
+        self._living: Callable[[], LockedFile | Life | None] = lambda: None  # its job's, to the end
         self._job = ""
         self.meanwhile: waiting.Meanwhile | None = None  # what a call does before its turn
 
     @property
     def file(self) -> LockedFile | None:
         """Return the locked file; None if this process does not hold the table."""
-        return _still_open(self._file)
+        file = self._file()
+        return None if file is None or file.closed else file
 
     @property
     def job(self) -> str | None:
         """Return the description of this process's running job; None if there is none."""
-        return self._job if _still_open(self._living) else None
+        living = self._living()
+        return None if living is None or living.closed else self._job
 
     def refuse_second(self) -> None:
         """Raise ConcurrentWriter if this process has a job."""
@@ -199,11 +199,6 @@ class _Held:
             )
 
 
-def _still_open(file: "weakref.ref[_Open] | None") -> _Open | None:
-    found = None if file is None else file()
-    return None if found is None or found.closed else found
-
-
 _tables: dict[str, _Held] = {}
 
 
@@ -292,6 +287,8 @@ class JobHold:
         self._held = _held(storage)
         self.stale = 0.0
         self.until = math.inf  # how long it waits for a turn, in monotonic seconds
+        self._comes: set[object] = set()  # threads of the job that wait for the mutex
+        self._writes = 0  # in this turn
         until = time.monotonic() + wait_s
         held = self._held
         held.refuse_second()
@@ -322,19 +319,24 @@ class JobHold:
         """Hold the table for one checkpoint; ConcurrentWriter in a child of the job's process."""
         if self._held.forked:
             refuse_forked(self._held.root)
-        with self._held.mutex:
+        comes = waiting.coming(self._comes)
+        with comes, self._held.mutex:
+            comes.close()
             self._held.changed.wait_for(lambda: not self._held.calls)
             if self._shares and self._held.file is None:
+                self._writes = 0
                 self._file = self._held.take(self._storage, self._job, lambda: self.until)
                 store_turns.resume(self._living, self._file)
             with _write(self._held, self._storage, 0.0):
+                self._writes += 1
                 yield
         self.give_way()
 
     def give_way(self) -> None:
-        """Release the lock if another process waits for it; it is taken again to write."""
+        """Release the lock if another process waits; first a thread of the job that has come."""
         held = self._held
-        if not self._shares or self._file.closed or held.forked:
+        shared = self._comes and self._writes < 2
+        if not self._shares or self._file.closed or held.forked or shared:
             return
         with held.mutex:
             with without_forks():

@@ -9,7 +9,8 @@
 
 *Semantics*: the functions of `waiting`. The line is for fairness only; the lease decides who may
 write. A place that has not changed for `ASLEEP_S` while this process looked is passed over, so no
-clocks are compared. Who does not wait looks seldom, unless it has met others.
+clocks are compared; of a process of this machine that has ended, after `_STILL_S`. Who does not
+wait looks seldom, unless it has met others.
 """
 
 import hashlib
@@ -29,6 +30,7 @@ from hoodie_nb.errors import ConcurrentWriter, HoodieError
 from hoodie_nb.lock import waiting
 from hoodie_nb.lock.lease import Lease, LockedFile, left_s_of
 from hoodie_nb.lock.lock_file import holder_of, parsed, shown
+from hoodie_nb.lock.process import has_ended
 from hoodie_nb.storage.fences import doubted_s
 from hoodie_nb.storage.storage import OURS, TURNS, Storage, is_remote
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hoodie_nb.lock")
 ASLEEP_S = 10.0  # a writer that waits looks each second
+_STILL_S = 2.0
 _PAUSE_S = 1.0
 
 
@@ -129,12 +132,18 @@ def _is_awaited(storage: Storage, place: str | None) -> bool:
         line.places[entry.name] = state, since if state == known else now
         if entry.name == place:
             continue
-        if state == known and now - since > ASLEEP_S:
+        still_s = now - since if state == known else 0.0
+        if still_s > ASLEEP_S or (still_s > _STILL_S and _has_died(storage, entry.name)):
             _delete(storage, entry.name)  # it has died; or it puts its place again
         else:
             line.met_s = now
             awaited |= place is None or entry.name < place
     return awaited
+
+
+def _has_died(storage: Storage, place: str) -> bool:
+    found = cast("ObjectStorage", storage).read_version(f"{TURNS}/{place}")
+    return found is None or has_ended(parsed(found.content).get("process"))
 
 
 def _mark(storage: Storage, place: str) -> None:

@@ -65,6 +65,14 @@ class OwnTurn:
             raise
 
 
+def coming(threads: set[object]) -> ExitStack:
+    """Note that this thread waits for a mutex, until the end of what is returned."""
+    me, stack = object(), ExitStack()
+    stack.callback(threads.discard, me)
+    threads.add(me)
+    return stack
+
+
 def take_place(storage: Storage, line: ExitStack) -> io.FileIO:
     """Return the locked file of a new place, behind all others; the end of `line` gives it up.
 

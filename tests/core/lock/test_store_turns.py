@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ from hoodie_nb.lock import writers as writers_module
 from hoodie_nb.lock.lease import Lease
 from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.lock.lock_file import PATH
-from hoodie_nb.lock.process import machine
+from hoodie_nb.lock.process import machine, process_identity
 from hoodie_nb.lock.writers import Watch, writers
 from hoodie_nb.programs.doctor import doctor
 from hoodie_nb.storage import object_storage
@@ -175,6 +176,43 @@ def test_a_dead_writer_that_waited_is_passed_over(place: Place, monkeypatch) -> 
     with writing(place.here, 30.0):
         pass
     assert place.here.file_names(TURNS) == []
+
+
+def test_a_dead_writer_of_this_machine_is_passed_over_soon(place: Place, monkeypatch) -> None:
+    """Its place names a process that has ended; one that lives, and only sleeps, keeps its own."""
+    monkeypatch.setattr(store_turns, "_STILL_S", 0.5)
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        dead = json.dumps({"process": process_identity(process.pid)}).encode()
+        process.kill()
+    place.there.mark(f"{TURNS}/000000000001-dead", dead)
+    with writing(place.here, 5.0):
+        pass
+    assert place.here.file_names(TURNS) == []
+    lives = json.dumps({"process": process_identity(os.getpid())}).encode()
+    place.there.mark(f"{TURNS}/000000000001-sleeps", lives)
+    with pytest.raises(ConcurrentWriter), writing(place.here, 3.0):
+        pass
+    assert place.here.file_names(TURNS) == ["000000000001-sleeps"]
+
+
+def test_two_threads_of_a_job_share_a_turn(place: Place) -> None:
+    """A commit and the next checkpoint, which waits for it: else each commit takes two turns."""
+    job = place.job()
+    had: list[bool] = []
+
+    def checkpoint() -> None:
+        with job.writing():
+            had.append(other.done())
+
+    with ThreadPoolExecutor(1) as threads, waiting(place) as other:
+        with job.writing():
+            second = threads.submit(checkpoint)
+            while not job._comes:
+                assert not second.done()
+        second.result()
+        assert had == [False]
+        assert other.result() == "had it"
+    job.release()
 
 
 def test_a_slow_writer_that_was_passed_over_has_its_place_again(place: Place) -> None:
