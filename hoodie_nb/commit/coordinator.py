@@ -82,8 +82,11 @@ class WriteCoordinator(Recovery):
         return instant
 
     def _first_noted(self) -> str:
-        """Return the first instant of others that wait, less a millisecond for each before it."""
-        waiting = noted(self.table.storage)
+        """Return the first instant of others that wait, less a millisecond for each before it.
+
+        Of a stopped process it may be long ago: it does not count.
+        """
+        waiting = noted(self.table.storage, asleep=False)
         first = min(filter(None, waiting), default="")
         return first and instant_time(instant_ms(first) - waiting.index(first))
 

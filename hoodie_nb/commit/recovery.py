@@ -8,6 +8,7 @@ itself.
 *Source:* RFC-24 STEP1 "Fault Tolerance", StreamWriteOperatorCoordinator.
 """
 
+import os
 import uuid
 from collections.abc import Collection
 from dataclasses import replace
@@ -51,6 +52,7 @@ class Recovery:
         self.begun = ""
         self.notes = CommitNotes(table, self.progress, self.sealed)
         self.dead = False  # simulates a dead process: no cleanup
+        self._process = os.getpid()
         self.applies = ""  # the row folder, query or instant whose staged files this write applies
 
     def pending(self, instant_time: str) -> list[Instant]:
@@ -239,6 +241,7 @@ class Recovery:
         """
         then = "it was rolled back"
         try:
+            self.dead |= os.getpid() != self._process  # forked: the instant is its parent's
             if result is not None and result.checkpoints and not self.dead:
                 self.prepared.remove(result.instant_time)
             self.undo_unprepared()

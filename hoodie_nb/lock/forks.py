@@ -49,10 +49,11 @@ def forget() -> None:
 
 
 def refuse_forked(root: str) -> NoReturn:
-    """Raise ConcurrentWriter in a child of the process that has the lock."""
+    """Raise ConcurrentWriter in a child of the process that has the lock, or waits for it."""
     raise ConcurrentWriter(
-        f"this process was forked from the one that holds the lock of {root}, and cannot use it: "
-        "write in that process, or open the table here after it has released the lock"
+        f"this process was forked from the one that holds the lock of {root}, or waits for it, "
+        "and cannot use it: write in that process, or open the table here after it has released "
+        "the lock"
     )
 
 

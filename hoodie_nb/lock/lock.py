@@ -186,7 +186,7 @@ class _Held:
         file = self.file
         if isinstance(file, Lease):
             file.check(sure=new)
-        elif file is not None and not is_at(file, os.path.join(self.root, PATH)):
+        elif file is not None and not is_at(file, str(file.name)):  # also if a link was switched
             raise ConcurrentWriter(
                 f"{PATH} of {self.root} was deleted or replaced while this process held it. "
                 "Another process may be writing, so this one stops; the next write rolls back its "
@@ -392,7 +392,7 @@ class JobHold:
 def _forget() -> None:
     """In a forked child: invalidate its copies of the holds, and close those of the files."""
     for held in _tables.values():
-        held.forked = held.file is not None or held.job is not None
+        held.forked = bool(held.file or held.job or held.thread)  # it has the table, or waits
     forget()
     _tables.clear()
 

@@ -25,7 +25,7 @@ from operator import attrgetter
 from typing import NoReturn
 
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
-from hoodie_nb.lock.forks import without_forks
+from hoodie_nb.lock.forks import refuse_forked, without_forks
 from hoodie_nb.lock.lock_file import is_at, opened, unlinked
 from hoodie_nb.storage.storage import OURS, TURNS, Storage, is_remote
 
@@ -88,13 +88,19 @@ def take_place(storage: Storage, line: ExitStack) -> io.FileIO:
             if place is not None:
                 if is_at(place, storage.fetch(path)):
                     line.enter_context(place)
-                    line.callback(unlinked, storage, path)
+                    line.callback(_left, storage, place)
                     return place
                 place.close()  # another process took it for that of a dead one
     except BaseException:
         if place is not None:
             place.close()
         raise
+
+
+def _left(storage: Storage, place: io.FileIO) -> None:
+    """Delete a place, unless this is a forked child, whose copy is closed: it is its parent's."""
+    if not place.closed:
+        unlinked(storage, f"{TURNS}/{_name(place)}")
 
 
 @contextmanager
@@ -121,10 +127,11 @@ def awake(place: io.FileIO) -> Iterator[Callable[[str], None]]:
         thread.join()
 
 
-def noted(storage: Storage) -> list[str]:
+def noted(storage: Storage, *, asleep: bool = True) -> list[str]:
     """Return, for each living writer that waits, in order, what it has noted, or nothing.
 
-    That is the instant whose files it stages, see `awake`.
+    That is the instant whose files it stages, see `awake`. Unless `asleep`, without those that
+    others pass over.
     """
     found = []
     with without_forks():
@@ -134,7 +141,7 @@ def noted(storage: Storage) -> list[str]:
                 suppress(FileNotFoundError, InvalidTable),
                 opened(storage, path, make=False) as file,
             ):
-                if _is_locked(file):
+                if _is_locked(file) and (asleep or _is_awake(file)):
                     text = os.pread(file.fileno(), 17, 0).decode("ascii", "replace")
                     found.append(text if len(text) == 17 and text.isdigit() else "")
     return found
@@ -143,6 +150,8 @@ def noted(storage: Storage) -> list[str]:
 def refuse_early(storage: Storage, place: io.FileIO | None) -> None:
     """Raise ConcurrentWriter if a writer waits that came before the one with this place."""
     if place is not None:
+        if place.closed:
+            refuse_forked(storage.root)
         os.utime(place.fileno())  # awake
     if is_awaited(storage, place):
         refuse_behind(storage.root)
@@ -172,7 +181,7 @@ def _waits(storage: Storage, path: str) -> bool:
     try:
         file = opened(storage, path, make=False)
         if _is_locked(file):
-            return abs(time.time() - os.fstat(file.fileno()).st_mtime) < ASLEEP_S
+            return _is_awake(file)
         with suppress(PermissionError):  # it was another user's
             unlinked(storage, path)
     except (FileNotFoundError, InvalidTable):
@@ -181,6 +190,11 @@ def _waits(storage: Storage, path: str) -> bool:
         if file is not None:
             file.close()
     return False
+
+
+def _is_awake(place: io.FileIO) -> bool:
+    """Whether the writer that has a place has looked lately."""
+    return abs(time.time() - os.fstat(place.fileno()).st_mtime) < ASLEEP_S
 
 
 def _is_locked(file: io.FileIO) -> bool:

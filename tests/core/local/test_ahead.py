@@ -20,7 +20,7 @@ import pytest
 from tables import Model, hudi_rows, kind_of, schema_of, without_meta
 
 from hoodie_nb import Table, failpoints
-from hoodie_nb.clock import ManualClock, instant_ms
+from hoodie_nb.clock import ManualClock, instant_ms, instant_time
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import open_table
@@ -337,6 +337,38 @@ def test_those_who_wait_without_staging_have_room(
     if not fits:
         Table.open(root).upsert(MINE)
     assert_rows(root, ("upsert", [*theirs[0], *theirs[1]]), ("upsert", MINE))
+
+
+def test_a_stopped_process_holds_back_no_time(tmp_path: Path) -> None:
+    """It is passed over: the times of others are those of now, as if nobody waited."""
+    root = tmp_path / "t"
+    make(root, 9)
+    table, before = Table.open(root), instant_time(int(time.time() * 1000))
+    with contextlib.ExitStack() as line:
+        taken = waiting.take_place(table._handle.storage, register, line)
+        os.pwrite(taken.fileno(), b"20260102000000000", 0)
+        long_ago = time.time() - waiting.ASLEEP_S - 1
+        os.utime(taken.fileno(), (long_ago, long_ago))
+        commit = table.upsert(MINE)
+    assert commit is not None
+    assert commit.requested_time >= before
+    assert_rows(root, ("upsert", MINE))
+
+
+def test_a_child_does_not_delete_what_its_parent_has_staged(tmp_path: Path) -> None:
+    """A child of a process that waits may end by an error, or `sys.exit`."""
+    root = tmp_path / "t"
+    make(root, 9)
+    batch = Ahead(open_table(str(root)), MINE, "upsert", EventLog(), Luck())
+    batch.write(lambda _: None)
+    pid = os.fork()
+    if pid == 0:
+        batch.close()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert len(os.listdir(root / STAGED)) == 1
+    batch.close()
+    assert os.listdir(root / STAGED) == []
 
 
 @pytest.mark.parametrize("version", [6, 9])

@@ -33,7 +33,7 @@ from hoodie_nb.lock import forks, lease, lock_file, store_turns, waiting
 from hoodie_nb.lock import lock as lock_module
 from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.storage.local_storage import LocalStorage
-from hoodie_nb.storage.storage import STAGED, Storage
+from hoodie_nb.storage.storage import STAGED, TURNS, Storage
 
 pytestmark = pytest.mark.usefixtures("at_once")
 
@@ -177,7 +177,85 @@ def test_a_child_locks_like_any_other_process(root: Path) -> None:
     upsert(root)
 
 
+def test_a_child_of_a_process_that_waits_leaves_its_place_alone(root: Path) -> None:
+    """The place stays its parent's, whether the child ends by `sys.exit` or goes on."""
+    storage, me, ends = LocalStorage(root), os.getpid(), list[int]()
+
+    def fork(exits: bool) -> None:
+        pid = os.fork()
+        if pid == 0 and exits:
+            sys.exit()
+        if pid:
+            ends.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    def meanwhile(_: Callable[[str], None]) -> None:
+        for exits in (True, False):
+            if os.getpid() == me:
+                fork(exits)
+        if os.getpid() == me:
+            assert len(storage.file_names(TURNS)) == 1
+            other.close()
+
+    with open(root / LOCK, "a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        try:
+            with writing(storage, 100, meanwhile=meanwhile):
+                assert os.getpid() == me
+        except BaseException as error:
+            if os.getpid() != me:
+                os._exit(1 if isinstance(error, SystemExit) else 2 if "forked" in str(error) else 3)
+            raise
+    assert ends == [1, 2]
+    assert storage.file_names(TURNS) == []
+
+
+def test_what_ends_in_a_child_of_a_write_is_not_rolled_back(root: Path) -> None:
+    """Also if the child has tried to write in the meantime, with a hold of its own."""
+    me = os.getpid()
+
+    def fork() -> None:
+        pid = os.fork()
+        if pid == 0:
+            with suppress(ConcurrentWriter):
+                upsert(root)
+            sys.exit()
+        os.waitpid(pid, 0)
+
+    failpoints.call("coord.statuses.pre", fork, 1)
+    try:
+        upsert(root)
+    finally:
+        if os.getpid() != me:
+            os._exit(0)
+        failpoints.arm("")
+    assert commits(root) == 3
+    assert_at_rest(root)
+
+
 # --- the file is deleted or replaced ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", ["coord.inflight.post", "coord.publish.post", "coord.commit.pre"])
+def test_a_link_to_the_table_that_is_switched_ends_the_write(root: Path, point: str) -> None:
+    """Nothing gets into the other table, and the next write rolls back what is in this one."""
+    link, twin = root.with_name("link"), root.with_name("twin")
+    shutil.copytree(root, twin)
+    link.symlink_to(root)
+
+    def switch() -> None:
+        link.unlink()
+        link.symlink_to(twin)
+
+    failpoints.call(point, switch, 1)
+    try:
+        with pytest.raises(ConcurrentWriter, match="was deleted or replaced"):
+            upsert(link)
+    finally:
+        failpoints.arm("")
+    for each in (root, twin):
+        live(opened(each), 3)
+        assert without_meta(Table.open(each).to_arrow()) == MODELS[3]
+        assert_at_rest(each)
 
 
 class Unlocked(FaultyStorage):
