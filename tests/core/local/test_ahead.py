@@ -345,7 +345,7 @@ def test_a_stopped_process_holds_back_no_time(tmp_path: Path) -> None:
     make(root, 9)
     table, before = Table.open(root), instant_time(int(time.time() * 1000))
     with contextlib.ExitStack() as line:
-        taken = waiting.take_place(table._handle.storage, register, line)
+        taken = waiting.take_place(table._handle.storage, line)
         os.pwrite(taken.fileno(), b"20260102000000000", 0)
         long_ago = time.time() - waiting.ASLEEP_S - 1
         os.utime(taken.fileno(), (long_ago, long_ago))
