@@ -90,6 +90,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
+from hoodie_nb.forked import renew_in_child
+
 Emit = Callable[..., None]  # `EventLog.emit`, or what calls it with some values
 
 _log = logging.getLogger("hoodie_nb")
@@ -140,6 +142,11 @@ class EventLog:
         self._recorded = 0
         self._listeners: list[Callable[[Event], None]] = []
         self._failed: list[Callable[[Event], None]] = []
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """Forget the parent's lock."""
         self._lock = threading.Lock()
 
     @property

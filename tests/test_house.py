@@ -42,7 +42,8 @@ ROOMS = (  # from the lowest up; a module imports from its own room and those be
     ),
     "top",
 )
-GROUND = {"errors", "config", "events", "failpoints", "clock", "display", "extras", "machine"}
+GROUND = {"clock", "config", "display", "errors", "events", "extras", "failpoints", "machine"}
+GROUND |= {"forked"}
 SPARK = (
     "on_spark.*",
     "stream.job",

@@ -8,7 +8,6 @@ itself.
 *Source:* RFC-24 STEP1 "Fault Tolerance", StreamWriteOperatorCoordinator.
 """
 
-import os
 import uuid
 from collections.abc import Collection
 from dataclasses import replace
@@ -26,6 +25,7 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.evidence.lost import refuse_vanished
 from hoodie_nb.evidence.other_engines import refuse_other_engines, refuse_unwritable
+from hoodie_nb.forked import renew_in_child
 from hoodie_nb.lock.lock import in_use
 from hoodie_nb.lock.waiting import noted
 from hoodie_nb.records.notes import CommitNotes
@@ -51,9 +51,13 @@ class Recovery:
         self._nonce = uuid.uuid4().hex[:12]
         self.begun = ""
         self.notes = CommitNotes(table, self.progress, self.sealed)
-        self.dead = False  # simulates a dead process: no cleanup
-        self._process = os.getpid()
+        self.dead = False  # no cleanup: a forked child, or the simulation of a dead process
         self.applies = ""  # the row folder, query or instant whose staged files this write applies
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """In a forked child: clean nothing up; the instant is its parent's."""
+        self.dead = True
 
     def pending(self, instant_time: str) -> list[Instant]:
         """Return the pending instants of that time: one or none."""
@@ -241,7 +245,6 @@ class Recovery:
         """
         then = "it was rolled back"
         try:
-            self.dead |= os.getpid() != self._process  # forked: the instant is its parent's
             if result is not None and result.checkpoints and not self.dead:
                 self.prepared.remove(result.instant_time)
             self.undo_unprepared()

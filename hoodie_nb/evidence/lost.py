@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -99,6 +100,14 @@ def _has(piece: FileSlice | None, name: BaseFileName, groups: FileGroups) -> boo
 
 _written: OrderedDict[str, Written] = OrderedDict()
 _writing = threading.Lock()  # several writer threads look for lost files
+
+
+def _unlock_in_child() -> None:
+    global _writing
+    _writing = threading.Lock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_unlock_in_child)
 
 
 def lost_files(

@@ -18,7 +18,6 @@ version 8 on: in layout 1 no completion time tells a reader at a time of day tha
 """
 
 import contextlib
-import os
 from collections.abc import Callable, Mapping
 
 from hoodie_nb.buckets.pipelines import Shape
@@ -74,7 +73,6 @@ class Ahead:
         self._events = events
         self._luck = luck
         self._coordinator: WriteCoordinator | None = None
-        self._process = os.getpid()
         self._time17 = ""
         self._plan: WritePlan | None = None
         self._seen = Listing()
@@ -164,7 +162,8 @@ class Ahead:
 
     def close(self) -> None:
         """Delete what was staged and is not committed; for errors, the next write does it."""
-        forked = os.getpid() != self._process  # then the files are its parent's
-        if self._time17 and self._plan is not None and not forked:
+        if self._coordinator is None or self._coordinator.dead:
+            return
+        if self._time17 and self._plan is not None:
             with contextlib.suppress(HoodieError, OSError):
                 self._table.storage.remove(self._plan.staged, tree=True)

@@ -134,7 +134,7 @@ class _Held:
                 file.close()
                 tries += 1
             except ConcurrentWriter as error:
-                if time.monotonic() >= until():
+                if self.forked or time.monotonic() >= until():
                     raise
                 tries = 0
                 if not waits:

@@ -123,8 +123,9 @@ def awake(place: io.FileIO) -> Iterator[Callable[[str], None]]:
         thread.start()
         yield note
     finally:
-        ended.set()
-        thread.join()
+        if not place.closed:  # else this is a forked child, without that thread
+            ended.set()
+            thread.join()
 
 
 def noted(storage: Storage, *, asleep: bool = True) -> list[str]:

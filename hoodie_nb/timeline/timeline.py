@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from hoodie_nb import failpoints
 from hoodie_nb.clock import Clock, instant_ms, instant_time
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.forked import renew_in_child
 from hoodie_nb.storage.storage import Storage, read_bytes
 from hoodie_nb.timeline.archived import Archive
 from hoodie_nb.timeline.commits import CommitMetadata
@@ -73,8 +74,14 @@ class Timeline:
         self._stale = True
         self.archive = Archive(storage, self._archives)
         self._asked = Listing()
-        self._lock = threading.Lock()
         self._scope = threading.local()
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """Forget the parent's lock, and what it may have been changing."""
+        self._lock = threading.Lock()
+        self._stale = True
 
     @property
     def layout(self) -> Layout:

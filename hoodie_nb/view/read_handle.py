@@ -15,6 +15,7 @@ from hoodie_nb.config import WriteOptions
 from hoodie_nb.definition import properties
 from hoodie_nb.definition.evolved import refuse_renamed
 from hoodie_nb.definition.properties import TableConfig
+from hoodie_nb.forked import renew_in_child
 from hoodie_nb.logs.log_name import LogFile
 from hoodie_nb.storage.addresses import Address, storage_at
 from hoodie_nb.storage.storage import Storage
@@ -44,6 +45,11 @@ class ReadHandle:
         self._partitions: Partitions | None = None  # the last listing, unless it is outdated
         self._commits: dict[str, CommitMetadata] = {}
         self._named: dict[str, Sequence[LogFile]] = {}  # of delta commits, by time
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """Drop the listing, in which a thread of the parent may have been."""
+        self._partitions = None
 
     @functools.cached_property
     def options(self) -> WriteOptions:

@@ -9,6 +9,7 @@ import linecache
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -28,6 +29,7 @@ from tables import LOCK, without_meta
 
 from hoodie_nb import Table, failpoints
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, InvalidConfig, InvalidTable
+from hoodie_nb.evidence import lost
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.lock import forks, lease, lock_file, store_turns, waiting
 from hoodie_nb.lock import lock as lock_module
@@ -207,6 +209,35 @@ def test_a_child_of_a_process_that_waits_leaves_its_place_alone(root: Path) -> N
             raise
     assert ends == [1, 2]
     assert storage.file_names(TURNS) == []
+
+
+def test_a_child_needs_no_lock_that_a_thread_of_its_parent_had(root: Path) -> None:
+    """A thread lists the timeline and partitions, and records an event, as its process forks."""
+    table = Table.open(root)
+    handle, inside, ends = table._handle, threading.Event(), threading.Event()
+    assert table.to_arrow().num_rows
+    handle.file_groups()
+
+    def hold() -> None:
+        partitions = handle._partitions
+        assert partitions is not None
+        with handle.timeline._lock, table.events._lock, lost._writing, partitions._lock:
+            inside.set()
+            ends.wait()
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(hold)
+        inside.wait()
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60)  # ends a child that waits
+            table.upsert(pa.Table.from_pylist([ROW], schema=SCHEMA))
+            os._exit(0)
+        ends.set()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert commits(root) == 3
+    assert_at_rest(root)
 
 
 def test_what_ends_in_a_child_of_a_write_is_not_rolled_back(root: Path) -> None:
