@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, cast
 from hoodie_nb.errors import ConcurrentWriter, HoodieError
 from hoodie_nb.lock import waiting
 from hoodie_nb.lock.lease import Lease, LockedFile, left_s_of
-from hoodie_nb.lock.lock_file import holder_of, parsed, shown
+from hoodie_nb.lock.lock_file import holder_of, is_at, parsed, shown
 from hoodie_nb.lock.process import has_ended
 from hoodie_nb.storage.fences import doubted_s
 from hoodie_nb.storage.storage import OURS, TURNS, Storage, is_remote
@@ -227,10 +227,15 @@ def may_pause(living: LockedFile | Life, lock: LockedFile) -> bool:
 
 
 def resume(living: LockedFile | Life, lock: LockedFile) -> None:
-    """ConcurrentWriter, with the lock closed, if others have taken a job for dead in their turn."""
+    """ConcurrentWriter, with the lock closed, if others may have taken a job for dead."""
     try:
         if isinstance(living, Life):
             living.check()
+        elif isinstance(living, io.FileIO) and not is_at(living, str(living.name)):
+            raise ConcurrentWriter(
+                f"{living.name} was deleted while a stream ran: the table may have been restored, "
+                "or the checkpoint folder used again. Never delete that file; start the stream again"
+            )
     except BaseException:
         lock.close()
         raise

@@ -27,7 +27,7 @@ from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.lock import forks
 from hoodie_nb.lock.lease import LockedFile
 from hoodie_nb.lock.lock import JobHold, writing
-from hoodie_nb.lock.waiting import is_awaited, take_place
+from hoodie_nb.lock.waiting import is_awaited, jobs, take_place
 from hoodie_nb.storage.local_storage import LocalStorage
 
 OTHER = """
@@ -511,6 +511,24 @@ def test_a_running_job_refuses(storage: LocalStorage, how: str, message: str) ->
         other.communicate()
     hold.release()
     with writing(storage, alone=True):  # the job has ended
+        pass
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_job_ends_whose_life_was_deleted(storage: LocalStorage, replaced: bool) -> None:
+    """Nothing kept others from a restore, or from a second run of its checkpoint folder."""
+    hold = JobHold(storage, "a", checkpoint="a")
+    with waiting(storage) as other:
+        hold.give_way()
+        assert answer(other) == "has it"
+        (life,) = jobs(storage)
+        os.unlink(storage.fetch(life))
+        if replaced:
+            Path(storage.fetch(life)).touch()
+    with pytest.raises(ConcurrentWriter, match="was deleted while a stream ran"), hold.writing():
+        pass
+    hold.release()
+    with writing(storage, 0):
         pass
 
 
