@@ -234,7 +234,7 @@ def resume(living: LockedFile | Life, lock: LockedFile) -> None:
         elif isinstance(living, io.FileIO) and not is_at(living, str(living.name)):
             raise ConcurrentWriter(
                 f"{living.name} was deleted while a stream ran: the table may have been restored, "
-                "or the checkpoint folder used again. Never delete that file; start the stream again"
+                "or the checkpoint folder used again. Never delete it; start the stream again"
             )
     except BaseException:
         lock.close()
