@@ -67,7 +67,8 @@ class OwnTurn:
 
 def coming(threads: set[object]) -> ExitStack:
     """Note that this thread waits for a mutex, until the end of what is returned."""
-    me, stack = object(), ExitStack()
+    me = object()
+    stack = ExitStack()
     stack.callback(threads.discard, me)
     threads.add(me)
     return stack
