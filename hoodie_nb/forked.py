@@ -4,6 +4,7 @@ A child has copies of locks that such a thread held: nobody there would ever rel
 """
 
 import os
+import threading
 import weakref
 from typing import Protocol
 
@@ -21,6 +22,18 @@ _all: "weakref.WeakSet[Renewed]" = weakref.WeakSet()
 def renew_in_child(one: Renewed) -> None:
     """Call the object's `after_fork` in each forked child, as long as it exists."""
     _all.add(one)
+
+
+class ProcessLock:
+    """A `lock` that a forked child finds free."""
+
+    def __init__(self) -> None:
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """Forget the parent's lock."""
+        self.lock = threading.Lock()
 
 
 def _renew() -> None:

@@ -28,13 +28,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hoodie_nb.errors import InvalidTable
+from hoodie_nb.forked import ProcessLock
 from hoodie_nb.storage.storage import OURS, joined, read_bytes
 from hoodie_nb.timeline.timeline import COMMITS, ArchivedMeanwhile, Instant, Listing, Timeline
 from hoodie_nb.view.file_groups import (
@@ -99,15 +98,7 @@ def _has(piece: FileSlice | None, name: BaseFileName, groups: FileGroups) -> boo
 
 
 _written: OrderedDict[str, Written] = OrderedDict()
-_writing = threading.Lock()  # several writer threads look for lost files
-
-
-def _unlock_in_child() -> None:
-    global _writing
-    _writing = threading.Lock()  # another thread of the parent may have held it
-
-
-os.register_at_fork(after_in_child=_unlock_in_child)
+_writing = ProcessLock()  # several writer threads look for lost files
 
 
 def lost_files(
@@ -125,13 +116,13 @@ def lost_files(
             if instant.requested_time not in written.commits:
                 with contextlib.suppress(ArchivedMeanwhile):  # by another engine
                     written.add(instant.requested_time, table.commit_metadata(instant).files)
-        with _writing:
+        with _writing.lock:
             _written[root] = written
             _written.move_to_end(root)
         found = written.missing(groups, where)
         if not found:
             break  # else commits were removed, or the table was replaced: read all again
-    with _writing:
+    with _writing.lock:
         while len(_written) > _TABLES:
             _written.popitem(last=False)
     return sorted(found, key=str)

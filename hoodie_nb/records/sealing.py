@@ -209,10 +209,12 @@ class SealedRecords:
             if folder.startswith(STAGES) and folder not in swept:
                 self._storage.put(f"{FOLDER}/{_SWEPT}{folder}", b"")
         lock = self._storage.entry(PATH) if swept else None  # its holder has just replaced it
-        for folder in swept if lock else ():
-            mark = self._storage.entry(f"{FOLDER}/{_SWEPT}{folder}")
-            if mark and lock and lock.modified_ms - mark.modified_ms > _LATE_MS:
-                self._storage.remove(f"{FOLDER}/{_SWEPT}{folder}")
+        if lock is None:
+            return
+        for path in (f"{FOLDER}/{_SWEPT}{folder}" for folder in swept):
+            mark = self._storage.entry(path)
+            if mark and lock.modified_ms - mark.modified_ms > _LATE_MS:
+                self._storage.remove(path)
 
     def remove(self, checkpoints: Collection[Checkpoint]) -> None:
         """Remove applied checkpoints, the newest first, and delete their runs."""

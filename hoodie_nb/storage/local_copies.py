@@ -21,6 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from hoodie_nb.forked import ProcessLock
+
 _PREFIX = "hoodie_nb-objects-"
 _LIMIT_BYTES = 4 << 30
 _KEPT = 64
@@ -113,24 +115,16 @@ class LocalCopies:
 
 
 _ours: list[LocalCopies] = []
-_making = threading.Lock()
+_making = ProcessLock()
 
 
 def local_copies() -> LocalCopies:
     """Return the local copies of this process; a forked child has its own."""
     if not _ours or _ours[0].process != os.getpid() or not os.path.isdir(_ours[0].folder):
-        with _making:
+        with _making.lock:
             if not _ours or _ours[0].process != os.getpid() or not os.path.isdir(_ours[0].folder):
                 _ours[:] = [LocalCopies()]
     return _ours[0]
-
-
-def _unlock_in_child() -> None:
-    global _making
-    _making = threading.Lock()  # another thread of the parent may have held it
-
-
-os.register_at_fork(after_in_child=_unlock_in_child)
 
 
 def _sweep(own: Path) -> None:

@@ -221,7 +221,7 @@ def test_a_child_needs_no_lock_that_a_thread_of_its_parent_had(root: Path) -> No
     def hold() -> None:
         partitions = handle._partitions
         assert partitions is not None
-        with handle.timeline._lock, table.events._lock, lost._writing, partitions._lock:
+        with handle.timeline._lock, table.events._lock, lost._writing.lock, partitions._lock:
             inside.set()
             ends.wait()
 
