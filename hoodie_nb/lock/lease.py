@@ -1,9 +1,9 @@
 """The lock on an object store: an object renewed for a limited time, its expiry and takeover.
 
-*On disk*: `.hoodie/.hoodie_nb/lock`, JSON: host, process, time, purpose, `lease_s`, and `released`
-once it is, or `kept`: before it has expired, only its process may take it again. It is created by a
-PUT that fails if it exists, and replaced by PUTs that fail unless it is still the version that was
-read; it is never deleted.
+*On disk*: `.hoodie/.hoodie_nb/lock`, JSON: host, process, `witness`, time, purpose, `lease_s`, and
+`released` once it is, or `kept`: before it has expired, only its process may take it again. It is
+created by a PUT that fails if it exists, and replaced by PUTs that fail unless it is still the
+version that was read; it is never deleted.
 
 *Work flow*: a thread replaces the object three times in a lease, which renews it. The holder may
 change the table only within its lease, less a margin, counted from before the request by a clock
@@ -12,7 +12,7 @@ commit, is written only after a renewal in the last sixth of a lease.
 
 *Fault tolerance*: a lease that was not released may be taken when it has expired by the clock of
 the store, which dates every object: the clocks of the machines do not matter. If its holder was a
-process of this machine that has ended, it may be taken at once.
+process of this machine that has surely ended (see `process`), it may be taken at once.
 
 Each attempt of a change is sent only within 5/6 of the lease, and may take at most 1/6 of it. A
 copy takes three requests: like a new file it is sent in the first half.
@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, cast
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.lock.forks import register
 from hoodie_nb.lock.lock_file import PATH, holder_of, parsed, shown
-from hoodie_nb.lock.process import has_ended, process_identity
+from hoodie_nb.lock.process import has_surely_ended, process_identity, witness
 from hoodie_nb.storage.fences import doubted_s
 from hoodie_nb.storage.storage import OURS, Storage
 
@@ -69,7 +69,8 @@ class Lease:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._process = os.getpid()
-        self._holder = {**holder_of(purpose), "lease_s": self._length_s}
+        leased = {"lease_s": self._length_s, "witness": witness()}
+        self._holder = {**holder_of(purpose), **leased}
         self._sent_s, self._version = self._take()
         try:
             self.closed = False
@@ -168,7 +169,7 @@ def left_s_of(storage: Storage, found: "Version") -> int:
     holder = parsed(found.content)
     process = holder.get("process")
     kept = holder.get("kept") and process is not None and process == process_identity(os.getpid())
-    if holder.get("released") or kept or has_ended(process):
+    if holder.get("released") or kept or has_surely_ended(holder):
         return 0
     store = cast("ObjectStorage", storage)
     length_s = holder.get("lease_s")

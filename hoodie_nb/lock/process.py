@@ -3,10 +3,27 @@
 A process id alone is not enough, since ids are used again. So an identity is three texts: this
 start of the machine with its space of process ids, the id, and the time at which the process began.
 
-**Caveats**: Linux only, by `/proc`; elsewhere no process has an identity.
+Copies of one running virtual machine share what identifies it. So who must not err, as with a lease
+on a store, asks for the *witness*, too: a file in the folder for temporary files, which its process
+keeps locked. A copy of the machine has no file of that name.
+
+**Caveats**: Linux only, by `/proc`; elsewhere no process has an identity. A killed process leaves
+its witness, an empty file.
 """
 
+import atexit
+import fcntl
+import io
 import os
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from hoodie_nb.forked import renew_in_child
+
+_PREFIX = "hoodie_nb-lives-"
 
 
 def machine() -> str | None:
@@ -58,3 +75,63 @@ def has_ended(process: object) -> bool:
     began = _began(stat)
     is_zombie = stat[:1] == [b"Z"] and stat[17] in (b"0", b"1")  # its threads have ended, too
     return is_zombie or (began is not None and began != process[2])
+
+
+def has_surely_ended(holder: Mapping[str, Any]) -> bool:
+    """Whether the holder of a lease has ended; not if it could be that of a machine's copy."""
+    return has_ended(holder.get("process")) and _is_unlocked(holder.get("witness"))
+
+
+def _is_unlocked(witness: object) -> bool:
+    """Whether a witness is on this machine, and nobody locks it."""
+    if not (isinstance(witness, str) and witness.startswith(_PREFIX) and "/" not in witness):
+        return False
+    try:
+        with open(os.path.join(tempfile.gettempdir(), witness), "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+class _Witness:
+    """The file that this process keeps locked."""
+
+    def __init__(self) -> None:
+        self._file: io.FileIO | None = None
+        self._path = ""
+        self.after_fork()
+        renew_in_child(self)
+        atexit.register(self.close)
+
+    def after_fork(self) -> None:
+        """Leave the parent's file to it: a child has its own."""
+        self._lock = threading.Lock()
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+    def name(self) -> str | None:
+        """Return the file's name; None if none can be made, and so nobody knows that this ended."""
+        with self._lock, suppress(OSError):
+            if self._file is None:
+                number, self._path = tempfile.mkstemp(prefix=_PREFIX)
+                file = io.FileIO(number, "r+")
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._file = file
+            return os.path.basename(self._path)
+        return None
+
+    def close(self) -> None:
+        """Delete the file, at the end of the process."""
+        if self._file is not None:
+            with suppress(OSError):
+                os.unlink(self._path)
+
+
+_witness = _Witness()
+
+
+def witness() -> str | None:
+    """Return the name of this process's witness; None if there can be none."""
+    return _witness.name()

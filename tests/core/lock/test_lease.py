@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -20,6 +22,7 @@ from hoodie_nb.errors import ConcurrentWriter, InvalidConfig
 from hoodie_nb.lock.lease import _CLOCK, Lease
 from hoodie_nb.lock.lock import JobHold, writing
 from hoodie_nb.lock.lock_file import PATH
+from hoodie_nb.lock.process import has_surely_ended, machine, witness
 from hoodie_nb.storage.object_requests import Version
 from hoodie_nb.storage.object_storage import ObjectStorage
 
@@ -220,6 +223,37 @@ def test_the_lock_of_a_killed_process_of_this_machine_is_free(killed_holder: Pla
     """Nobody waits for the end of a lease whose holder is known to have ended."""
     with Lease(killed_holder.storage(), "the next"):
         assert holder(killed_holder.storage())["purpose"] == "the next"
+
+
+def test_a_holder_on_a_copy_of_this_machine_may_live(
+    killed_holder: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of a running virtual machine share boot, ids and times; not the new files of one."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(ConcurrentWriter, match="to be killed"):
+        Lease(killed_holder.storage(), "the next")
+
+
+@pytest.mark.parametrize("name", [None, 7, "", "hosts", "../hosts", "hoodie_nb-lives-/../hosts"])
+def test_a_witness_is_not_trusted(
+    name: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no other file of the machine."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "hoodie_nb-lives-"))
+    (tmp_path / "hoodie_nb-lives-").mkdir()
+    (tmp_path / "hosts").touch()
+    assert not has_surely_ended({"process": [machine(), "1", "0"], "witness": name})
+
+
+def test_who_locks_its_witness_lives() -> None:
+    """Whatever its process id says; also beside a child, whose witness is another one."""
+    name = witness()
+    child = os.fork()
+    if child == 0:
+        os._exit(7 if witness() != name else 8)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert (Path(tempfile.gettempdir()) / str(name)).exists()
+    assert not has_surely_ended({"process": [machine(), "1", "0"], "witness": name})
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"lease_s": "x", "process": 7}'])
