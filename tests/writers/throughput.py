@@ -1,11 +1,12 @@
-"""Batches of one process, of two with partitions of their own, and of two on the same ones.
+"""Batches of one process, of two with tables or partitions of their own, of two on the same ones.
 
 `throughput.py 15`, or `throughput.py 15 50000 2000 4`: seconds, rows of a partition, of a batch in
 each partition, and the partitions that a process writes.
 
 Each arm writes for some seconds into a new table of version 9, one after the other, three times;
-printed are the batches of each round and the ratios of the medians to one process. Each table is
-compared with a dict that applied the batches in the order of their commits.
+printed are the batches of each round and the ratios of the medians to one process. Two processes
+with a table each share the machine alone, not a lock: more than their ratio is not to be had. Each
+table is compared with a dict that applied the batches in the order of their commits.
 """
 
 from __future__ import annotations
@@ -29,7 +30,12 @@ import pyarrow as pa
 from hoodie_nb import Table
 
 ROUNDS = 3
-ARMS = {"one": ["a"], "two, own partitions": ["a", "b"], "two, same partitions": ["a", "a"]}
+ARMS = {  # for each process the table, and the half of its partitions
+    "one": [(0, "a")],
+    "two, own tables": [(0, "a"), (1, "a")],
+    "two, own partitions": [(0, "a"), (0, "b")],
+    "two, same partitions": [(0, "a"), (0, "a")],
+}
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 
 
@@ -52,7 +58,7 @@ def loop(root: str, name: str, half: str, *numbers: str) -> None:
     print("ready", flush=True)
     sys.stdin.readline()
     number = 0
-    while os.path.exists(f"{root}.go"):
+    while os.path.exists(Path(root).with_name("go")):
         number += 1
         value = f"{name}-{number}"
         keys = keys_of(value, size, batch)
@@ -61,32 +67,41 @@ def loop(root: str, name: str, half: str, *numbers: str) -> None:
         print(json.dumps([done.requested_time, value, half]), flush=True)
 
 
-def trial(halves: list[str], table_type: str, seconds: float, numbers: list[int]) -> int:
-    """Let a process for each of `halves` write; return how many batches were committed."""
-    size, _, partitions = numbers
+def trial(arm: list[tuple[int, str]], table_type: str, seconds: float, numbers: list[int]) -> int:
+    """Let each process of an arm write; return how many batches were committed."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        root = Path(folder, "t")
-        keys = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
-        table = Table.create(root, schema=SCHEMA, table_version=9, table_type=table_type, **keys)
-        for half in "ab":
-            table.upsert(rows(half, partitions, np.arange(size), "stored"))
+        go = Path(folder, "go")
+        tables = [stored(Path(folder, f"t{number}"), table_type, numbers) for number in range(2)]
         processes = []
-        for number, half in enumerate(halves):
-            arguments = [str(root), f"w{number}", half, *map(str, numbers)]
+        for number, (place, half) in enumerate(arm):
+            arguments = [str(Path(folder, f"t{place}")), f"w{number}", half, *map(str, numbers)]
             command = [sys.executable, __file__, "--loop", *arguments]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
             processes.append(stack.enter_context(subprocess.Popen(command, text=True, **pipes)))
             stack.callback(processes[-1].kill)
         for process in processes:
             process.stdout.readline()
-        Path(f"{root}.go").touch()
+        go.touch()
         for process in processes:
             print(file=process.stdin, flush=True)
         time.sleep(seconds)
-        Path(f"{root}.go").unlink()
-        lines = [line for process in processes for line in process.communicate()[0].splitlines()]
-        check(table, sorted(map(json.loads, lines)), *numbers)
-        return len(lines)
+        go.unlink()
+        done: list[list[list[str]]] = [[], []]  # for each table
+        for process, (place, _) in zip(processes, arm, strict=True):
+            done[place] += map(json.loads, process.communicate()[0].splitlines())
+        for table, lines in zip(tables, done, strict=True):
+            check(table, sorted(lines), *numbers)
+        return sum(map(len, done))
+
+
+def stored(root: Path, table_type: str, numbers: list[int]) -> Table:
+    """Make a table with all keys in both halves of its partitions."""
+    size, _, partitions = numbers
+    keys = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
+    table = Table.create(root, schema=SCHEMA, table_version=9, table_type=table_type, **keys)
+    for half in "ab":
+        table.upsert(rows(half, partitions, np.arange(size), "stored"))
+    return table
 
 
 def check(table: Table, done: list[list[str]], size: int, batch: int, partitions: int) -> None:
@@ -109,8 +124,8 @@ def main(seconds: str, size: str = "50000", batch: str = "2000", partitions: str
     for table_type in ("copy_on_write", "merge_on_read"):
         found: dict[str, list[int]] = {name: [] for name in ARMS}
         for _ in range(ROUNDS):
-            for name, halves in ARMS.items():
-                found[name].append(trial(halves, table_type, float(seconds), numbers))
+            for name, arm in ARMS.items():
+                found[name].append(trial(arm, table_type, float(seconds), numbers))
         one = median(found["one"])
         ratios = {name: f"{counts}, {median(counts) / one:.2f}" for name, counts in found.items()}
         print(f"{table_type}, rows, of a batch, partitions: {numbers}: {ratios}", flush=True)
