@@ -16,12 +16,13 @@ import fcntl
 import io
 import os
 import tempfile
-import threading
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
-from hoodie_nb.forked import renew_in_child
+from hoodie_nb.lock.forks import register
 
 _PREFIX = "hoodie_nb-lives-"
 
@@ -94,44 +95,26 @@ def _is_unlocked(witness: object) -> bool:
         return False
 
 
-class _Witness:
-    """The file that this process keeps locked."""
-
-    def __init__(self) -> None:
-        self._file: io.FileIO | None = None
-        self._path = ""
-        self.after_fork()
-        renew_in_child(self)
-        atexit.register(self.close)
-
-    def after_fork(self) -> None:
-        """Leave the parent's file to it: a child has its own."""
-        self._lock = threading.Lock()
-        if self._file is not None:
-            self._file.close()
-        self._file = None
-
-    def name(self) -> str | None:
-        """Return the file's name; None if none can be made, and so nobody knows that this ended."""
-        with self._lock, suppress(OSError):
-            if self._file is None:
-                number, self._path = tempfile.mkstemp(prefix=_PREFIX)
-                file = io.FileIO(number, "r+")
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._file = file
-            return os.path.basename(self._path)
-        return None
-
-    def close(self) -> None:
-        """Delete the file, at the end of the process."""
-        if self._file is not None:
-            with suppress(OSError):
-                os.unlink(self._path)
-
-
-_witness = _Witness()
-
-
 def witness() -> str | None:
     """Return the name of this process's witness; None if there can be none."""
-    return _witness.name()
+    file = _witness(os.getpid())
+    return None if file is None else os.path.basename(str(file.name))
+
+
+@cache
+def _witness(pid: int) -> io.FileIO | None:
+    """Make the witness of this process, which a forked child closes: it has its own."""
+    with suppress(OSError):
+        name = f"{_PREFIX}{pid}-{uuid.uuid4().hex}"
+        file = io.FileIO(os.path.join(tempfile.gettempdir(), name), "x")
+        atexit.register(_delete, file)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        register(file)
+        return file
+    return None
+
+
+def _delete(file: io.FileIO) -> None:
+    if not file.closed:
+        with suppress(OSError):
+            os.unlink(file.name)

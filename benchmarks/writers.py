@@ -1,16 +1,16 @@
-"""Batches of one process, of two with tables or partitions of their own, of two on the same ones.
+"""What a second writer brings: `python benchmarks/writers.py [--seconds 5]`.
 
-`throughput.py 15`, or `throughput.py 15 50000 2000 4`: seconds, rows of a partition, of a batch in
-each partition, and the partitions that a process writes.
-
-Each arm writes for some seconds into a new table of version 9, one after the other, three times;
-printed are the batches of each round and the ratios of the medians to one process. Two processes
-with a table each share the machine alone, not a lock: more than their ratio is not to be had. Each
-table is compared with a dict that applied the batches in the order of their commits.
+One process writes batches of 2,000 rows into each of its partitions, of 50,000 rows, of a table of
+version 9; then two do, with a table each, with partitions of their own, and with the same ones.
+Two with a table each share the machine alone, not a lock: more than that is not to be had. Each arm
+writes for some seconds into new tables, three times, in turn. Prints Markdown: the batches of one
+process in a second, and the ratios of the others' medians to it. Each table is compared with a dict
+that applied the batches in the order of their commits.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -21,18 +21,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-os.environ["HOODIE_NB_TESTING"] = "1"
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 import numpy as np
 import pyarrow as pa
 
 from hoodie_nb import Table
 
-ROUNDS = 3
+ROUNDS, ROWS, BATCH = 3, 50_000, 2_000
 ARMS = {  # for each process the table, and the half of its partitions
-    "one": [(0, "a")],
-    "two, own tables": [(0, "a"), (1, "a")],
+    "one, batches a second": [(0, "a")],
+    "two, a table each": [(0, "a"), (1, "a")],
     "two, own partitions": [(0, "a"), (0, "b")],
     "two, same partitions": [(0, "a"), (0, "a")],
 }
@@ -118,21 +115,30 @@ def check(table: Table, done: list[list[str]], size: int, batch: int, partitions
     assert table.fsck() == []
 
 
-def main(seconds: str, size: str = "50000", batch: str = "2000", partitions: str = "1") -> None:
+def measure(table_type: str, partitions: int, seconds: float) -> str:
+    """Return one line of the table."""
+    done: dict[str, list[int]] = {name: [] for name in ARMS}
+    for _ in range(ROUNDS):
+        for name, arm in ARMS.items():
+            done[name].append(trial(arm, table_type, seconds, [ROWS, BATCH, partitions]))
+    one, *others = (median(counts) for counts in done.values())
+    ratios = " | ".join(f"{other / one:.2f}" for other in others)
+    return f"| {table_type} | {partitions} | {one / seconds:.0f} | {ratios} |"
+
+
+def main() -> None:
     """Measure both types of tables."""
-    numbers = [int(size), int(batch), int(partitions)]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=5.0)
+    seconds = parser.parse_args().seconds
+    print(f"| table | partitions of a process | {' | '.join(ARMS)} |\n{'|---' * 6}|")
     for table_type in ("copy_on_write", "merge_on_read"):
-        found: dict[str, list[int]] = {name: [] for name in ARMS}
-        for _ in range(ROUNDS):
-            for name, arm in ARMS.items():
-                found[name].append(trial(arm, table_type, float(seconds), numbers))
-        one = median(found["one"])
-        ratios = {name: f"{counts}, {median(counts) / one:.2f}" for name, counts in found.items()}
-        print(f"{table_type}, rows, of a batch, partitions: {numbers}: {ratios}", flush=True)
+        for partitions in (1, 4):
+            print(measure(table_type, partitions, seconds), flush=True)
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--loop":
+    if sys.argv[1:2] == ["--loop"]:
         loop(*sys.argv[2:])
     else:
-        main(*sys.argv[1:])
+        main()
