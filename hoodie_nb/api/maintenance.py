@@ -26,7 +26,7 @@ from hoodie_nb.services.cluster import Clustered, cluster
 from hoodie_nb.services.compact import Compacted, compact
 from hoodie_nb.services.cures import cure
 from hoodie_nb.services.restore import Restored
-from hoodie_nb.services.rollback import RolledBack, rollback
+from hoodie_nb.services.rollback import RolledBack, newest, rollback
 
 
 class TableMaintenance:
@@ -133,13 +133,15 @@ class TableMaintenance:
     def rollback(self, commit: Moment | Savepoint = None, *, dry_run: bool = False) -> RolledBack:
         """Undo the newest commit and delete its files; with `dry_run` only return the plan.
 
-        `commit`: as in `savepoint` (None: the newest). Streams are refused as after `restore`.
+        `commit`: as in `savepoint` (None: the newest before the call waits for other writers).
+        Streams are refused as after `restore`.
         Raises InvalidConfig if it is not the newest one, has a savepoint, only merged files, or if
         files of the commit before it were cleaned away; ConcurrentWriter while a job runs;
         WriteFailed after an I/O error, with the call to repeat.
         """
+        seen = newest(self._handle) if commit is None else ""
         with self._locked(dry_run, alone=True):
-            return rollback(self._handle, self.events, commit, dry_run=dry_run)
+            return rollback(self._handle, self.events, commit, dry_run=dry_run, seen=seen)
 
     def fsck(self, *, repair: bool | str = False) -> list[Finding]:
         """Return the problems of the table, each with its code and its fix; empty means clean.

@@ -20,6 +20,8 @@ version 8 on: in layout 1 no completion time tells a reader at a time of day tha
 import contextlib
 from collections.abc import Callable, Mapping
 
+import pyarrow as pa
+
 from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.commit.coordinator import WriteCoordinator
@@ -41,6 +43,10 @@ _OPERATIONS = ("upsert", "insert", "bulk_insert", "delete")
 _WRITES = ("commit", "deltacommit")
 _HARMLESS = ("clean", "savepoint")  # no row moves, and the newest slices stay
 _LONGEST_PAUSE = 32
+_LEFT = (
+    *(HoodieError, OSError, pa.ArrowException, MemoryError, AssertionError),
+    *(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
+)
 
 
 class Luck:
@@ -89,9 +95,15 @@ class Ahead:
         return again and not remote and self._operation in _OPERATIONS and self._luck.tries()
 
     def write(self, note: Callable[[str], None]) -> None:
-        """Stage the batch, after `note` has got the 17 digits of its instant."""
-        with contextlib.suppress(Exception):  # the turn writes the batch again, and raises
+        """Stage the batch, after `note` has got the 17 digits of its instant.
+
+        What else a handler of a signal raises, such as a limit of time, would not come again.
+        """
+        try:
             self._write(note)
+        except _LEFT as error:  # the turn writes the batch again, and raises
+            if isinstance(error, TimeoutError) and error.errno is None:
+                raise
 
     def _write(self, note: Callable[[str], None]) -> None:
         table = self._table

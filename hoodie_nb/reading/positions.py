@@ -61,8 +61,7 @@ def position_of(table: ReadHandle, moment: object, option: str = "since") -> str
             _refuse_undone(table, time17, option, _in_archive(archive, time17))
             if _names_instant(moment):
                 _refuse_unknown(table, time17, option, archive)
-            else:
-                _refuse_running(table, time17, option)
+            _refuse_running(table, time17, option)  # also at a clean
     return time17
 
 

@@ -41,12 +41,29 @@ class RolledBack(Result):
     requested_time: str | None = None
 
 
-def rollback(table: TableHandle, events: EventLog, commit: object, *, dry_run: bool) -> RolledBack:
-    """Undo a commit (None: the newest), which must be the newest one, or return the plan."""
+def newest(table: TableHandle) -> str:
+    """Return the time of the newest commit now; empty if there is none."""
+    table.reload()
+    return max(table.timeline.refresh().commit_times, default="")
+
+
+def rollback(
+    table: TableHandle, events: EventLog, commit: object, *, dry_run: bool, seen: str = ""
+) -> RolledBack:
+    """Undo a commit (None: the newest), which must be the newest one, or return the plan.
+
+    `seen`: the newest one before the call waited for its turn.
+    """
     table.reload()
     restoring = table.timeline.listing.pending_of(RESTORE)
     begun = [] if restoring else [plan.instant for plan in planned_rollbacks(table)]
     wanted = commit_as_of(table, commit)
+    if seen not in ("", wanted.requested_time):
+        raise InvalidConfig(
+            f"{seen} was the newest commit of {table.storage.root}; while the rollback waited for "
+            f"its turn, another one became it, {wanted.requested_time}: nothing was undone. Call "
+            "again to undo that one, or Table.restore to undo all commits after one"
+        )
     if dry_run:
         return _plan(table, wanted)
     try:

@@ -304,6 +304,28 @@ def test_a_full_disk_leaves_no_file_to_the_turn(tmp_path: Path, monkeypatch: Any
     assert os.listdir(root / STAGED) == []
 
 
+class Limit(Exception):
+    """What the handler of a signal raises, as Celery's does after a time."""
+
+
+@pytest.mark.parametrize("limit", [Limit("30 s"), TimeoutError("30 s")])
+def test_a_limit_of_time_ends_the_call(tmp_path: Path, monkeypatch: Any, limit: Exception) -> None:
+    """It comes once, in whatever the call does then; nothing of the batch is left."""
+    root = tmp_path / "t"
+    make(root, 9)
+    batch = Ahead(open_table(str(root)), MINE, "upsert", EventLog(), Luck())
+
+    def over(*_: object) -> None:
+        raise limit
+
+    with contextlib.closing(batch), monkeypatch.context() as patch:
+        patch.setattr(failpoints, "hit", over)
+        with pytest.raises(type(limit), match="30 s"):
+            batch.write(lambda _: None)
+        assert len(os.listdir(root / STAGED)) == 1
+    assert os.listdir(root / STAGED) == []
+
+
 def test_a_turn_that_began_before_has_the_earlier_time(tmp_path: Path) -> None:
     """Its instant is requested after the files were staged, and precedes theirs."""
     root = tmp_path / "t"
@@ -485,6 +507,25 @@ def test_a_reader_at_a_time_of_day_misses_nothing(tmp_path: Path) -> None:
     assert after(root, others)
     with pytest.raises(InvalidConfig, match="was being written"):
         Table.open(root).changes(since=until[0])
+
+
+def test_a_reader_at_a_clean_misses_nothing(tmp_path: Path) -> None:
+    """A clean in the other one's turn is later than the instant, which completes after it."""
+    root = tmp_path / "t"
+    table = make(root, 9)
+    for ts in (7, 8, 9):
+        table.upsert([row("k1", "par1", ts)])
+    cleans: list[Any] = []
+
+    def others(root: Path) -> None:
+        time.sleep(0.002)  # the clean is later, in milliseconds
+        cleans.append(Table.open(root).clean(commits=1))
+        Table.open(root).changes(since="earliest", until=cleans[0])
+
+    assert after(root, others)
+    for position in (cleans[0], cleans[0].requested_time):
+        with pytest.raises(InvalidConfig, match="was being written"):
+            Table.open(root).changes(since=position)
 
 
 def test_version_6_is_not_written_ahead(tmp_path: Path) -> None:

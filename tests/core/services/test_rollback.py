@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from each_fault import each_fault
@@ -27,14 +30,18 @@ from tables import (
     timeline_names,
     without_meta,
 )
+from test_clean_plan import upsert
 from test_crash_restore import settled
 from test_restore import grown
 from test_savepoints import times
 
 from hoodie_nb import Table, failpoints
 from hoodie_nb.__main__ import main
+from hoodie_nb.api import maintenance
 from hoodie_nb.errors import InvalidConfig, InvalidTable, WriteFailed
+from hoodie_nb.lock.lock import writing
 from hoodie_nb.records.progress import Checkpoint, ProgressRecords
+from hoodie_nb.storage.storage import Storage
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
@@ -235,3 +242,25 @@ def test_the_command_prints_its_plan_and_undoes_the_commit(tmp_path: Path, capsy
     assert "not the newest" in capsys.readouterr().err and len(times(table)) == 2
     assert main(["rollback", table.path]) == 0
     assert "2 files deleted" in capsys.readouterr().out and times(table) == [first]
+
+
+def test_a_commit_that_came_while_it_waited_is_not_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever calls it means the newest commit of then, not that of a writer before it in line."""
+    table = grown(tmp_path / "t")
+    before = times(table)
+
+    @contextmanager
+    def after_another(storage: Storage, **more: Any) -> Iterator[None]:
+        upsert(Table.open(table.path), 9, [0, 1])
+        with writing(storage, **more):
+            yield
+
+    with monkeypatch.context() as patch:
+        patch.setattr(maintenance, "writing", after_another)
+        with pytest.raises(InvalidConfig, match=f"{before[-1]} was the newest .* nothing was"):
+            table.rollback()
+    assert times(table)[:-1] == before
+    assert table.rollback().commit.requested_time > before[-1]
+    assert times(table) == before
