@@ -1,17 +1,13 @@
-"""Who may write when: process lock, mutex between threads, a job's hold, forks, waiting times.
+"""Who may write when: process lock, mutex between threads, forks, waiting times.
 
 *On disk*: `.hoodie/.hoodie_nb/lock`, held with `flock`, so the kernel releases it when its holder
 dies for any reason. The file names the holder; it is never deleted. On an object store the lock is
 held for a limited time: see `lease`.
 
-A streaming job takes the mutex for each checkpoint; batch calls of the same process wait for the
-mutex and run between checkpoints. All others wait a minute, or as `wait=` says. If a process does
-(see `waiting` and `store_turns`), a job releases the lock between two checkpoints, and takes it
-again for the next one; else it holds the lock from its start to its end.
-
-While a thread of a job only reads and stages files, it may release the mutex (`paused`), so that
-the job's other thread goes on; its work in the staging area is *in use*, which recovery respects.
-Batch calls wait until no thread is paused, and the job begins nothing new while one waits.
+Threads of a process share its hold, and write one after the other: who writes has the mutex. Beside
+a job of the same process (see `job`) a batch call waits until it is between two checkpoints, and no
+thread of it works in the staging area. All others wait a minute, or as `wait=` says; those that
+wait for another process form a line (see `waiting` and `store_turns`).
 
 *Fault tolerance*: a lock belongs to an open file, which a forked child shares. The child closes its
 copy at once and drops the hold, so it can neither write with it nor keep it after its parent has
@@ -33,10 +29,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from hoodie_nb.clock import WAIT_S, wait_seconds
+from hoodie_nb.clock import wait_seconds
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.events import in_any_listener
-from hoodie_nb.lock import store_turns, waiting
+from hoodie_nb.lock import waiting
 from hoodie_nb.lock.forks import forget, refuse_forked, without_forks
 from hoodie_nb.lock.lease import Lease, LockedFile
 from hoodie_nb.lock.lock_file import PATH, is_at, lock_file, opened
@@ -202,7 +198,8 @@ class _Held:
 _tables: dict[str, _Held] = {}
 
 
-def _held(storage: Storage) -> _Held:
+def hold_of(storage: Storage) -> _Held:
+    """Return this process's hold on a table, also if it has none now."""
     root = place_of(storage.root)
     held = _tables.get(root)
     if held is None:
@@ -225,7 +222,7 @@ def writing(
     while a job of any process runs. `meanwhile` is called once if other processes have the table,
     on a local disk; it may stage files for the instant that it notes.
     """
-    held = _held(storage)
+    held = hold_of(storage)
     end = time.monotonic() + wait_seconds(wait, on_store=is_remote(storage.root))
     with waiting.OwnTurn(held.mutex, held.root, lambda: not held.job and time.monotonic() >= end):
         if alone and held.job is not None:  # of this process
@@ -238,7 +235,7 @@ def writing(
                 )
             held.wait_until_unused()
         held.meanwhile = None if held.job else meanwhile
-        with _write(held, storage, math.inf if held.job is not None else end):
+        with holding(held, storage, math.inf if held.job is not None else end):
             if alone:
                 with without_forks():
                     turns_of(storage).refuse_living(storage)
@@ -246,7 +243,7 @@ def writing(
 
 
 @contextmanager
-def _write(held: _Held, storage: Storage, until: float) -> Iterator[None]:
+def holding(held: _Held, storage: Storage, until: float) -> Iterator[None]:
     """Hold the table for one write of this thread, which has the mutex."""
     outer = held.thread
     is_inside = held.job is not None or outer is not None  # a job of this process, an outer call
@@ -269,124 +266,6 @@ def in_use(storage: Storage) -> set[str]:
     """Return the names in the staging area that other threads of this process are writing."""
     held = _tables.get(place_of(storage.root))
     return {*held.in_use} if held else set()
-
-
-class JobHold:
-    """A streaming job's hold on its table, from its start to `release`.
-
-    With a `checkpoint` folder it shares the table: between two writes it releases the lock while
-    another process waits for it. Since then (monotonic seconds, else 0) it is `stale`, until its
-    owner recovers the table in its next turn: the other one may have died.
-    """
-
-    def __init__(
-        self, storage: Storage, job: str, *, checkpoint: str | None = None, wait_s: float = WAIT_S
-    ) -> None:
-        self._storage = storage
-        self._job = job
-        self._held = _held(storage)
-        self.stale = 0.0
-        self.until = math.inf  # how long it waits for a turn, in monotonic seconds
-        self._comes: set[object] = set()  # threads of the job that wait for the mutex
-        self._writes = 0  # in this turn
-        until = time.monotonic() + wait_s
-        held = self._held
-        held.refuse_second()
-        store_turns.await_life(storage, checkpoint, until)  # threads of this process may write
-        with waiting.OwnTurn(held.mutex, storage.root, lambda: time.monotonic() >= until):
-            held.refuse_second()
-            self._begin(checkpoint, lambda: until)
-
-    def _begin(self, checkpoint: str | None, until: Callable[[], float]) -> None:
-        held = self._held
-        try:
-            self._file = held.take(self._storage, self._job, until)
-            with without_forks():
-                living = store_turns.life_of(self._storage, checkpoint)
-                self._living = living or self._file
-            held.begin_job(self._job, self._living)
-        except BaseException:
-            if held.file is not None:
-                held.file.close()
-            raise
-
-    @property
-    def _shares(self) -> bool:
-        return self._living is not self._file and not self._living.closed
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Hold the table for one checkpoint; ConcurrentWriter in a child of the job's process."""
-        if self._held.forked:
-            refuse_forked(self._held.root)
-        comes = waiting.coming(self._comes)
-        with comes, self._held.mutex:
-            comes.close()
-            self._held.changed.wait_for(lambda: not self._held.calls)
-            if self._shares and self._held.file is None:
-                self._writes = 0
-                self._file = self._held.take(self._storage, self._job, lambda: self.until)
-                store_turns.resume(self._living, self._file)
-            with _write(self._held, self._storage, 0.0):
-                self._writes += 1
-                yield
-        self.give_way()
-
-    def give_way(self) -> None:
-        """Release the lock if another process waits; first a thread of the job that has come."""
-        held = self._held
-        shared = self._comes and self._writes < 2
-        if not self._shares or self._file.closed or held.forked or shared:
-            return
-        with held.mutex:
-            with without_forks():
-                turns = turns_of(self._storage)
-                gives = held.thread is None and turns.is_awaited(self._storage)
-            if gives:
-                held.wait_until_unused(ended=True)
-                if store_turns.may_pause(self._living, self._file):
-                    self.stale = time.monotonic()
-                    self._file.close()
-
-    @contextmanager
-    def paused(self, name: str) -> Iterator[None]:
-        """Let the job's other thread write meanwhile; the staged work `name` is in use.
-
-        For the job's own threads, which no interrupt reaches, inside one `writing`.
-        """
-        held = self._held
-        outer = held.thread
-        held.thread = None
-        held.in_use.append(name)
-        held.mutex.release()
-        try:
-            yield
-        finally:
-            held.mutex.acquire()
-            held.thread = outer
-            held.in_use.remove(name)
-            held.changed.notify_all()
-
-    def wait_until_unused(self) -> None:
-        """Inside `writing`: wait until the job's other thread is not paused."""
-        self._held.wait_until_unused()
-
-    @property
-    def in_write(self) -> bool:
-        """Whether this thread is inside a write of the table: the job would wait for it forever."""
-        return self._held.thread == threading.get_ident()
-
-    def release(self) -> None:
-        """Release the table, between two writes; idempotent."""
-        if not self._held.forked:
-            with self._held.mutex:
-                self._held.wait_until_unused(ended=True)
-                try:
-                    self._living.close()  # first: who gets the lock next may be its next run
-                    self._file.close()
-                finally:  # again, if an interrupt came in between
-                    self._living.close()
-                    self._file.close()
 
 
 def _forget() -> None:

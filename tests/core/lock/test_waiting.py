@@ -25,15 +25,17 @@ from lives import live, make, opened
 from hoodie_nb import Table
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.lock import forks
+from hoodie_nb.lock.job import JobHold
 from hoodie_nb.lock.lease import LockedFile
-from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock.lock import writing
 from hoodie_nb.lock.waiting import is_awaited, jobs, take_place
 from hoodie_nb.storage.local_storage import LocalStorage
 
 OTHER = """
 import sys
 from hoodie_nb.errors import HoodieError
-from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock.job import JobHold
+from hoodie_nb.lock.lock import writing
 from hoodie_nb.storage.local_storage import LocalStorage
 storage = LocalStorage(sys.argv[1])
 try:
