@@ -7,7 +7,9 @@ held for a limited time: see `lease`.
 Threads of a process share its hold, and write one after the other: who writes has the mutex. Beside
 a job of the same process (see `job`) a batch call waits until it is between two checkpoints, and no
 thread of it works in the staging area. All others wait a minute, or as `wait=` says; those that
-wait for another process form a line (see `waiting` and `store_turns`).
+wait for another process form a line (see `waiting` and `store_turns`). A listener may write within
+the call whose event it gets: it has the lock of that call, or, if that works ahead of its turn (see
+`local.ahead`), its place in the line.
 
 *Fault tolerance*: a lock belongs to an open file, which a forked child shares. The child closes its
 copy at once and drops the hold, so it can neither write with it nor keep it after its parent has
@@ -20,6 +22,7 @@ not know this lock: use one engine at a time.
 """
 
 import contextlib
+import io
 import logging
 import math
 import os
@@ -60,7 +63,7 @@ class _Held:
         self._file: Callable[[], LockedFile | None] = lambda: None  # weak, as the next one
         self._living: Callable[[], LockedFile | Life | None] = lambda: None  # its job's, to the end
         self._job = ""
-        self.meanwhile: waiting.Meanwhile | None = None  # what a call does before its turn
+        self._place: Callable[[], io.FileIO | None] = lambda: None  # weak: of what works ahead
 
     @property
     def file(self) -> LockedFile | None:
@@ -73,6 +76,12 @@ class _Held:
         """Return the description of this process's running job; None if there is none."""
         living = self._living()
         return None if living is None or living.closed else self._job
+
+    @property
+    def place(self) -> io.FileIO | None:
+        """Return the place of the call that works ahead of its turn; None if none does."""
+        place = self._place()
+        return None if place is None or place.closed else place
 
     def refuse_second(self) -> None:
         """Raise ConcurrentWriter if this process has a job."""
@@ -87,12 +96,23 @@ class _Held:
         self._job = job
         self._living = weakref.ref(living)
 
-    def take(self, storage: Storage, purpose: str, until: Callable[[], float]) -> LockedFile:
-        """Lock the file until it is closed; ConcurrentWriter if others have it at `until()`."""
+    def take(
+        self,
+        storage: Storage,
+        purpose: str,
+        until: Callable[[], float],
+        meanwhile: waiting.Meanwhile | None = None,
+        *,
+        place: io.FileIO | None = None,
+    ) -> LockedFile:
+        """Lock the file until it is closed; ConcurrentWriter if others have it at `until()`.
+
+        With the `place` of an outer call it is locked in the turn of that call, which keeps it.
+        """
         file = None
         line = contextlib.ExitStack()  # not `with`, whose end an interrupt may prevent
         try:
-            file = self._in_turn(storage, purpose, until, line)
+            file = self._in_turn(storage, purpose, until, line, meanwhile, place=place)
             line.close()
             return file
         except BaseException:
@@ -108,9 +128,11 @@ class _Held:
         purpose: str,
         until: Callable[[], float],
         line: contextlib.ExitStack,
+        meanwhile: waiting.Meanwhile | None,
+        *,
+        place: io.FileIO | None,
     ) -> LockedFile:
         local = not is_remote(storage.root)
-        place = None
         waits = 0.0  # since when
         tries = 0
         while tries < _TRIES:
@@ -119,7 +141,7 @@ class _Held:
                     turns_of(storage).refuse_early(storage, place)
                 file = None
                 try:
-                    file = self._opened(storage, purpose, there=bool(waits or self.job))
+                    file = self._opened(storage, purpose, there=bool(place or self.job))
                     if isinstance(file, Lease) or lock_file(file, storage, purpose):
                         self._file = weakref.ref(file)
                         return file
@@ -136,16 +158,22 @@ class _Held:
                 if not waits:
                     waits = time.monotonic()
                     _log.info("waits: %s", error)
-                    with without_forks():
-                        place = turns_of(storage).take_place(storage, line)
-                    if local and self.meanwhile is not None:
-                        with waiting.awake(place) as note:
-                            self.meanwhile(note)
-                        continue
+                    if place is None:
+                        with without_forks():
+                            place = turns_of(storage).take_place(storage, line)
+                        if local and meanwhile is not None:
+                            self._work(place, meanwhile)
+                            continue
                 waited = time.monotonic() - waits
                 # on a store, each look is up to eight requests
                 time.sleep(min(max(waited / 20, _POLL_S[0]), _POLL_S[1]) if local else 1.0)
         raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
+
+    def _work(self, place: io.FileIO, meanwhile: waiting.Meanwhile) -> None:
+        """Work ahead of the turn; what this thread writes in between uses the same place."""
+        with waiting.awake(place) as note:
+            self._place = weakref.ref(place)
+            meanwhile(note)
 
     def _opened(self, storage: Storage, purpose: str, *, there: bool) -> LockedFile:
         """Open the lock (a file is not locked yet); `there`: the table was, and is not made."""
@@ -234,8 +262,8 @@ def writing(
                     "waits for its listeners. Write in another thread"
                 )
             held.wait_until_unused()
-        held.meanwhile = None if held.job else meanwhile
-        with holding(held, storage, math.inf if held.job is not None else end):
+        until = math.inf if held.job is not None else end
+        with holding(held, storage, until, None if held.job else meanwhile):
             if alone:
                 with without_forks():
                     turns_of(storage).refuse_living(storage)
@@ -243,7 +271,9 @@ def writing(
 
 
 @contextmanager
-def holding(held: _Held, storage: Storage, until: float) -> Iterator[None]:
+def holding(
+    held: _Held, storage: Storage, until: float, meanwhile: waiting.Meanwhile | None = None
+) -> Iterator[None]:
     """Hold the table for one write of this thread, which has the mutex."""
     outer = held.thread
     is_inside = held.job is not None or outer is not None  # a job of this process, an outer call
@@ -253,11 +283,11 @@ def holding(held: _Held, storage: Storage, until: float) -> Iterator[None]:
         if has_it:
             yield
             return
-        with held.take(storage, "a batch write", lambda: until):
+        place = None if outer is None else held.place  # behind it, this call would never end
+        with held.take(storage, "a batch write", lambda: until, meanwhile, place=place):
             yield
     finally:
         held.thread = outer
-        held.meanwhile = None
         if not has_it and held.file is not None:  # `with` was interrupted as it began or ended
             held.file.close()
 
