@@ -126,7 +126,8 @@ class Ahead:
             instant = Instant(self._time17, action)
             self._coordinator = WriteCoordinator(table, self._events)
             self._plan = self._coordinator.plan(instant, intake, Shape())
-            self._slices = {p: table.checked_groups.partition(p) for p in partitions_of(keyed)}
+            groups = table.checked_groups  # a listener that writes gets others
+            self._slices = {p: groups.partition(p) for p in partitions_of(keyed)}
             self._statuses = write_in_process(keyed, self._plan, self._events, arrived=True)
             self.intake = intake
 

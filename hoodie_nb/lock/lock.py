@@ -1,17 +1,15 @@
-"""Who may write when: process lock, mutex between threads, a job's hold, forks, waiting times.
+"""Who may write when: process lock, mutex between threads, forks, waiting times.
 
 *On disk*: `.hoodie/.hoodie_nb/lock`, held with `flock`, so the kernel releases it when its holder
 dies for any reason. The file names the holder; it is never deleted. On an object store the lock is
 held for a limited time: see `lease`.
 
-A streaming job takes the mutex for each checkpoint; batch calls of the same process wait for the
-mutex and run between checkpoints. All others wait a minute, or as `wait=` says. If a process does
-(see `waiting` and `store_turns`), a job releases the lock between two checkpoints, and takes it
-again for the next one; else it holds the lock from its start to its end.
-
-While a thread of a job only reads and stages files, it may release the mutex (`paused`), so that
-the job's other thread goes on; its work in the staging area is *in use*, which recovery respects.
-Batch calls wait until no thread is paused, and the job begins nothing new while one waits.
+Threads of a process share its hold, and write one after the other: who writes has the mutex. Beside
+a job of the same process (see `job`) a batch call waits until it is between two checkpoints, and no
+thread of it works in the staging area. All others wait a minute, or as `wait=` says; those that
+wait for another process form a line (see `waiting` and `store_turns`). A listener may write within
+the call whose event it gets: it has the lock of that call, or, if that works ahead of its turn (see
+`local.ahead`), its place in the line.
 
 *Fault tolerance*: a lock belongs to an open file, which a forked child shares. The child closes its
 copy at once and drops the hold, so it can neither write with it nor keep it after its parent has
@@ -24,6 +22,7 @@ not know this lock: use one engine at a time.
 """
 
 import contextlib
+import io
 import logging
 import math
 import os
@@ -33,10 +32,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from hoodie_nb.clock import WAIT_S, wait_seconds
+from hoodie_nb.clock import wait_seconds
 from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.events import in_any_listener
-from hoodie_nb.lock import store_turns, waiting
+from hoodie_nb.lock import waiting
 from hoodie_nb.lock.forks import forget, refuse_forked, without_forks
 from hoodie_nb.lock.lease import Lease, LockedFile
 from hoodie_nb.lock.lock_file import PATH, is_at, lock_file, opened
@@ -64,7 +63,7 @@ class _Held:
         self._file: Callable[[], LockedFile | None] = lambda: None  # weak, as the next one
         self._living: Callable[[], LockedFile | Life | None] = lambda: None  # its job's, to the end
         self._job = ""
-        self.meanwhile: waiting.Meanwhile | None = None  # what a call does before its turn
+        self._place: Callable[[], io.FileIO | None] = lambda: None  # weak: of what works ahead
 
     @property
     def file(self) -> LockedFile | None:
@@ -77,6 +76,12 @@ class _Held:
         """Return the description of this process's running job; None if there is none."""
         living = self._living()
         return None if living is None or living.closed else self._job
+
+    @property
+    def place(self) -> io.FileIO | None:
+        """Return the place of the call that works ahead of its turn; None if none does."""
+        place = self._place()
+        return None if place is None or place.closed else place
 
     def refuse_second(self) -> None:
         """Raise ConcurrentWriter if this process has a job."""
@@ -91,12 +96,23 @@ class _Held:
         self._job = job
         self._living = weakref.ref(living)
 
-    def take(self, storage: Storage, purpose: str, until: Callable[[], float]) -> LockedFile:
-        """Lock the file until it is closed; ConcurrentWriter if others have it at `until()`."""
+    def take(
+        self,
+        storage: Storage,
+        purpose: str,
+        until: Callable[[], float],
+        meanwhile: waiting.Meanwhile | None = None,
+        *,
+        place: io.FileIO | None = None,
+    ) -> LockedFile:
+        """Lock the file until it is closed; ConcurrentWriter if others have it at `until()`.
+
+        With the `place` of an outer call it is locked in the turn of that call, which keeps it.
+        """
         file = None
         line = contextlib.ExitStack()  # not `with`, whose end an interrupt may prevent
         try:
-            file = self._in_turn(storage, purpose, until, line)
+            file = self._in_turn(storage, purpose, until, line, meanwhile, place=place)
             line.close()
             return file
         except BaseException:
@@ -112,9 +128,11 @@ class _Held:
         purpose: str,
         until: Callable[[], float],
         line: contextlib.ExitStack,
+        meanwhile: waiting.Meanwhile | None,
+        *,
+        place: io.FileIO | None,
     ) -> LockedFile:
         local = not is_remote(storage.root)
-        place = None
         waits = 0.0  # since when
         tries = 0
         while tries < _TRIES:
@@ -123,7 +141,7 @@ class _Held:
                     turns_of(storage).refuse_early(storage, place)
                 file = None
                 try:
-                    file = self._opened(storage, purpose, there=bool(waits or self.job))
+                    file = self._opened(storage, purpose, there=bool(place or self.job))
                     if isinstance(file, Lease) or lock_file(file, storage, purpose):
                         self._file = weakref.ref(file)
                         return file
@@ -140,16 +158,22 @@ class _Held:
                 if not waits:
                     waits = time.monotonic()
                     _log.info("waits: %s", error)
-                    with without_forks():
-                        place = turns_of(storage).take_place(storage, line)
-                    if local and self.meanwhile is not None:
-                        with waiting.awake(place) as note:
-                            self.meanwhile(note)
-                        continue
+                    if place is None:
+                        with without_forks():
+                            place = turns_of(storage).take_place(storage, line)
+                        if local and meanwhile is not None:
+                            self._work(place, meanwhile)
+                            continue
                 waited = time.monotonic() - waits
                 # on a store, each look is up to eight requests
                 time.sleep(min(max(waited / 20, _POLL_S[0]), _POLL_S[1]) if local else 1.0)
         raise ConcurrentWriter(f"another program keeps replacing {PATH} of {storage.root}: stop it")
+
+    def _work(self, place: io.FileIO, meanwhile: waiting.Meanwhile) -> None:
+        """Work ahead of the turn; what this thread writes in between uses the same place."""
+        with waiting.awake(place) as note:
+            self._place = weakref.ref(place)
+            meanwhile(note)
 
     def _opened(self, storage: Storage, purpose: str, *, there: bool) -> LockedFile:
         """Open the lock (a file is not locked yet); `there`: the table was, and is not made."""
@@ -202,7 +226,8 @@ class _Held:
 _tables: dict[str, _Held] = {}
 
 
-def _held(storage: Storage) -> _Held:
+def hold_of(storage: Storage) -> _Held:
+    """Return this process's hold on a table, also if it has none now."""
     root = place_of(storage.root)
     held = _tables.get(root)
     if held is None:
@@ -225,7 +250,7 @@ def writing(
     while a job of any process runs. `meanwhile` is called once if other processes have the table,
     on a local disk; it may stage files for the instant that it notes.
     """
-    held = _held(storage)
+    held = hold_of(storage)
     end = time.monotonic() + wait_seconds(wait, on_store=is_remote(storage.root))
     with waiting.OwnTurn(held.mutex, held.root, lambda: not held.job and time.monotonic() >= end):
         if alone and held.job is not None:  # of this process
@@ -237,8 +262,8 @@ def writing(
                     "waits for its listeners. Write in another thread"
                 )
             held.wait_until_unused()
-        held.meanwhile = None if held.job else meanwhile
-        with _write(held, storage, math.inf if held.job is not None else end):
+        until = math.inf if held.job is not None else end
+        with holding(held, storage, until, None if held.job else meanwhile):
             if alone:
                 with without_forks():
                     turns_of(storage).refuse_living(storage)
@@ -246,7 +271,9 @@ def writing(
 
 
 @contextmanager
-def _write(held: _Held, storage: Storage, until: float) -> Iterator[None]:
+def holding(
+    held: _Held, storage: Storage, until: float, meanwhile: waiting.Meanwhile | None = None
+) -> Iterator[None]:
     """Hold the table for one write of this thread, which has the mutex."""
     outer = held.thread
     is_inside = held.job is not None or outer is not None  # a job of this process, an outer call
@@ -256,11 +283,11 @@ def _write(held: _Held, storage: Storage, until: float) -> Iterator[None]:
         if has_it:
             yield
             return
-        with held.take(storage, "a batch write", lambda: until):
+        place = None if outer is None else held.place  # behind it, this call would never end
+        with held.take(storage, "a batch write", lambda: until, meanwhile, place=place):
             yield
     finally:
         held.thread = outer
-        held.meanwhile = None
         if not has_it and held.file is not None:  # `with` was interrupted as it began or ended
             held.file.close()
 
@@ -269,124 +296,6 @@ def in_use(storage: Storage) -> set[str]:
     """Return the names in the staging area that other threads of this process are writing."""
     held = _tables.get(place_of(storage.root))
     return {*held.in_use} if held else set()
-
-
-class JobHold:
-    """A streaming job's hold on its table, from its start to `release`.
-
-    With a `checkpoint` folder it shares the table: between two writes it releases the lock while
-    another process waits for it. Since then (monotonic seconds, else 0) it is `stale`, until its
-    owner recovers the table in its next turn: the other one may have died.
-    """
-
-    def __init__(
-        self, storage: Storage, job: str, *, checkpoint: str | None = None, wait_s: float = WAIT_S
-    ) -> None:
-        self._storage = storage
-        self._job = job
-        self._held = _held(storage)
-        self.stale = 0.0
-        self.until = math.inf  # how long it waits for a turn, in monotonic seconds
-        self._comes: set[object] = set()  # threads of the job that wait for the mutex
-        self._writes = 0  # in this turn
-        until = time.monotonic() + wait_s
-        held = self._held
-        held.refuse_second()
-        store_turns.await_life(storage, checkpoint, until)  # threads of this process may write
-        with waiting.OwnTurn(held.mutex, storage.root, lambda: time.monotonic() >= until):
-            held.refuse_second()
-            self._begin(checkpoint, lambda: until)
-
-    def _begin(self, checkpoint: str | None, until: Callable[[], float]) -> None:
-        held = self._held
-        try:
-            self._file = held.take(self._storage, self._job, until)
-            with without_forks():
-                living = store_turns.life_of(self._storage, checkpoint)
-                self._living = living or self._file
-            held.begin_job(self._job, self._living)
-        except BaseException:
-            if held.file is not None:
-                held.file.close()
-            raise
-
-    @property
-    def _shares(self) -> bool:
-        return self._living is not self._file and not self._living.closed
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Hold the table for one checkpoint; ConcurrentWriter in a child of the job's process."""
-        if self._held.forked:
-            refuse_forked(self._held.root)
-        comes = waiting.coming(self._comes)
-        with comes, self._held.mutex:
-            comes.close()
-            self._held.changed.wait_for(lambda: not self._held.calls)
-            if self._shares and self._held.file is None:
-                self._writes = 0
-                self._file = self._held.take(self._storage, self._job, lambda: self.until)
-                store_turns.resume(self._living, self._file)
-            with _write(self._held, self._storage, 0.0):
-                self._writes += 1
-                yield
-        self.give_way()
-
-    def give_way(self) -> None:
-        """Release the lock if another process waits; first a thread of the job that has come."""
-        held = self._held
-        shared = self._comes and self._writes < 2
-        if not self._shares or self._file.closed or held.forked or shared:
-            return
-        with held.mutex:
-            with without_forks():
-                turns = turns_of(self._storage)
-                gives = held.thread is None and turns.is_awaited(self._storage)
-            if gives:
-                held.wait_until_unused(ended=True)
-                if store_turns.may_pause(self._living, self._file):
-                    self.stale = time.monotonic()
-                    self._file.close()
-
-    @contextmanager
-    def paused(self, name: str) -> Iterator[None]:
-        """Let the job's other thread write meanwhile; the staged work `name` is in use.
-
-        For the job's own threads, which no interrupt reaches, inside one `writing`.
-        """
-        held = self._held
-        outer = held.thread
-        held.thread = None
-        held.in_use.append(name)
-        held.mutex.release()
-        try:
-            yield
-        finally:
-            held.mutex.acquire()
-            held.thread = outer
-            held.in_use.remove(name)
-            held.changed.notify_all()
-
-    def wait_until_unused(self) -> None:
-        """Inside `writing`: wait until the job's other thread is not paused."""
-        self._held.wait_until_unused()
-
-    @property
-    def in_write(self) -> bool:
-        """Whether this thread is inside a write of the table: the job would wait for it forever."""
-        return self._held.thread == threading.get_ident()
-
-    def release(self) -> None:
-        """Release the table, between two writes; idempotent."""
-        if not self._held.forked:
-            with self._held.mutex:
-                self._held.wait_until_unused(ended=True)
-                try:
-                    self._living.close()  # first: who gets the lock next may be its next run
-                    self._file.close()
-                finally:  # again, if an interrupt came in between
-                    self._living.close()
-                    self._file.close()
 
 
 def _forget() -> None:

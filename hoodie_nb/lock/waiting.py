@@ -113,8 +113,9 @@ def awake(place: io.FileIO) -> Iterator[Callable[[str], None]]:
     ended = threading.Event()
 
     def look() -> None:
-        while not ended.wait(ASLEEP_S / 5):
-            os.utime(place.fileno())
+        with suppress(ValueError):  # an interrupt has closed the place, and not ended this
+            while not ended.wait(ASLEEP_S / 5):
+                os.utime(place.fileno())
 
     def note(instant_time: str) -> None:
         os.pwrite(place.fileno(), instant_time.encode(), 0)
@@ -126,7 +127,8 @@ def awake(place: io.FileIO) -> Iterator[Callable[[str], None]]:
     finally:
         if not place.closed:  # else this is a forked child, without that thread
             ended.set()
-            thread.join()
+            if thread.is_alive():  # an interrupt may have come before it was started
+                thread.join()
 
 
 def noted(storage: Storage, *, asleep: bool = True) -> list[str]:

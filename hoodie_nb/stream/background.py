@@ -16,7 +16,7 @@ from hoodie_nb.stream.micro_batches import MicroBatches, recover_if_stale
 
 if TYPE_CHECKING:
     from hoodie_nb.events import EventLog
-    from hoodie_nb.lock.lock import JobHold
+    from hoodie_nb.lock.job import JobHold
 
 
 class BackgroundCommits:

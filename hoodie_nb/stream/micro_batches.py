@@ -33,7 +33,7 @@ from hoodie_nb.intake.bad_rows import BadRows
 from hoodie_nb.local.in_process import saved, seal_in_process, write_in_process
 from hoodie_nb.local.rewriting import Rewriting
 from hoodie_nb.local.settling import IN_PROCESS, settle
-from hoodie_nb.lock.lock import JobHold
+from hoodie_nb.lock.job import JobHold
 from hoodie_nb.on_spark.driver import collected
 from hoodie_nb.on_spark.stages import (
     arrow_schema,

@@ -37,7 +37,7 @@ from hoodie_nb.errors import (
 )
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
-from hoodie_nb.lock.lock import JobHold
+from hoodie_nb.lock.job import JobHold
 from hoodie_nb.on_spark.lost_jvm import JVM_IS_GONE, jvm_is_gone
 from hoodie_nb.on_spark.stages import receiver
 from hoodie_nb.stream.background import BackgroundCommits

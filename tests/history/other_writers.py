@@ -25,7 +25,8 @@ from hoodie_nb.errors import ConcurrentWriter, InvalidInput
 from hoodie_nb.events import EventLog
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.in_process import keyed_in_order, write_in_process
-from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock.job import JobHold
+from hoodie_nb.lock.lock import writing
 from hoodie_nb.storage.local_storage import LocalStorage
 from hoodie_nb.types.avro_file import encode
 from hoodie_nb.view.markers import marked_files

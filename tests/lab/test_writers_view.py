@@ -19,7 +19,8 @@ from hoodie_nb.errors import StoreFailed
 from hoodie_nb.lab.draw.writers import HEIGHT, title, writers
 from hoodie_nb.lab.run.run_state import RunState
 from hoodie_nb.lab.widgets.dashboard import Dashboard
-from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock.job import JobHold
+from hoodie_nb.lock.lock import writing
 from hoodie_nb.lock.writers import Writer, Writers
 from hoodie_nb.programs.lessons import start_program, without_check
 from hoodie_nb.storage.object_storage import ObjectStorage

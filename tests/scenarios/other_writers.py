@@ -19,7 +19,7 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.in_process import keyed_in_order, write_in_process
 from hoodie_nb.local.operators import assign_and_write
-from hoodie_nb.lock.lock import JobHold
+from hoodie_nb.lock.job import JobHold
 from hoodie_nb.records.prepared import Prepared
 from hoodie_nb.timeline.commits import WriteStatus
 

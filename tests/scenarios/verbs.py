@@ -29,7 +29,7 @@ from hoodie_nb.events import Event, EventLog
 from hoodie_nb.evidence.handle import TableHandle, create_table
 from hoodie_nb.lab.rfc.process_thread import Source
 from hoodie_nb.lab.rfc.rfc_job import LocalJob
-from hoodie_nb.lock.lock import JobHold
+from hoodie_nb.lock.job import JobHold
 from hoodie_nb.records.prepared import FOLDER
 from hoodie_nb.records.sealing import Interval
 

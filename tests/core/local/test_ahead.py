@@ -17,15 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core.lock.test_lock import held_elsewhere
 from tables import Model, hudi_rows, kind_of, schema_of, without_meta
 
 from hoodie_nb import Table, failpoints
 from hoodie_nb.clock import ManualClock, instant_ms, instant_time
 from hoodie_nb.errors import InvalidConfig, InvalidInput
-from hoodie_nb.events import EventLog
+from hoodie_nb.events import Event, EventLog
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.local.ahead import Ahead, Luck
-from hoodie_nb.lock import waiting
+from hoodie_nb.local.batch import Commit
+from hoodie_nb.lock import lock, waiting
 from hoodie_nb.lock.lock import writing
 from hoodie_nb.storage.storage import STAGED, TURNS, Storage
 
@@ -491,6 +493,60 @@ def test_a_place_stays_awake_while_its_writer_works(tmp_path: Path, monkeypatch:
             os.utime(root / TURNS / name, (0, 0))
             while not waiting.is_awaited(storage):
                 assert time.monotonic() < until
+
+
+@pytest.mark.parametrize(
+    "kind, operator, partition, waits",
+    [
+        ("index_looked_up", None, "par0", False),  # before a file is staged, and after
+        ("index_looked_up", None, "par1", True),
+        ("operator_ran", "BucketWriter", "par0", True),
+        ("operator_ran", "BucketWriter", "par1", False),
+    ],
+)
+def test_a_listener_writes_while_its_call_waits(
+    tmp_path: Path,
+    kind: str,
+    operator: str | None,
+    partition: str,
+    waits: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its rows come first; what the call has staged is kept, unless they met its partitions."""
+    root = tmp_path / "t"
+    make(root, 9)
+    table = Table.open(root)
+    rows = [row("k0" if partition == "par0" else "k1", partition, 9, 2)]
+    heard: list[Event] = []
+    inner: list[Commit | None] = []
+    said: list[str] = []
+
+    def listen(event: Event) -> None:
+        if not heard and event.kind == kind and event.values.get("operator") == operator:
+            heard.append(event)
+            if not waits:
+                holder.communicate("\n")
+            inner.append(table.upsert(rows, wait=20 if waits else 0))
+
+    def info(*_: object) -> None:
+        said.append("waits")
+        if waits and len(said) == 2:
+            holder.communicate("\n")
+
+    monkeypatch.setattr(lock._log, "info", info)
+    table.events.listen(listen)
+    with held_elsewhere(root) as holder:
+        outer = table.upsert(MINE, wait=100)
+    assert len(said) == 1 + waits
+    assert outer is not None
+    assert inner
+    assert inner[0] is not None
+    assert inner[0].requested_time < outer.requested_time
+    fits = [event.values["fits"] for event in table.events.records("instant_written_ahead")]
+    assert fits == [partition == "par1"]
+    assert os.listdir(root / TURNS) == []
+    assert os.listdir(root / STAGED) == []
+    assert_rows(root, ("upsert", rows), ("upsert", MINE))
 
 
 def test_a_reader_at_a_time_of_day_misses_nothing(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from tables import schema_of
 
 from hoodie_nb import Table
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig
+from hoodie_nb.lock.job import JobHold
 from hoodie_nb.lock.lease import _CLOCK, Lease
-from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock.lock import writing
 from hoodie_nb.lock.lock_file import PATH
 from hoodie_nb.lock.process import has_surely_ended, machine, witness
 from hoodie_nb.storage.object_requests import Version

@@ -11,7 +11,8 @@ from core.lock.test_store_turns import Place, look_again, waiting
 from s3_server import Proxy, S3Server
 
 from hoodie_nb.errors import ConcurrentWriter
-from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock.job import JobHold
+from hoodie_nb.lock.lock import writing
 from hoodie_nb.lock.lock_file import PATH
 from hoodie_nb.storage import fences, object_storage
 from hoodie_nb.storage.storage import TURNS

@@ -50,7 +50,8 @@ from hoodie_nb.evidence.handle import TableHandle, open_table
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.in_process import keyed_in_order, write_in_process
 from hoodie_nb.local.settling import IN_PROCESS, settle
-from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock.job import JobHold
+from hoodie_nb.lock.lock import writing
 from hoodie_nb.records.progress import Checkpoint, ProgressRecords
 from hoodie_nb.storage.local_storage import LocalStorage
 from hoodie_nb.storage.storage import create_empty, read_bytes

@@ -93,7 +93,7 @@ def test_an_interrupt_leaves_no_lease_that_is_renewed(
             place.here.mark(path, None)
         raised = None
         forks._guard = threading.RLock()  # one line in hundreds leaves it locked
-        lock._held(place.here).thread = None  # as above
+        lock.hold_of(place.here).thread = None  # as above
     assert leaks == []
     assert at > 20
 

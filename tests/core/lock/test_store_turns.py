@@ -26,8 +26,9 @@ from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.evidence import handle
 from hoodie_nb.lock import lease, lock, store_turns
 from hoodie_nb.lock import writers as writers_module
+from hoodie_nb.lock.job import JobHold
 from hoodie_nb.lock.lease import Lease
-from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock.lock import writing
 from hoodie_nb.lock.lock_file import PATH
 from hoodie_nb.lock.process import machine, process_identity
 from hoodie_nb.lock.writers import Watch, writers

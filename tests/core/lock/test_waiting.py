@@ -25,15 +25,18 @@ from lives import live, make, opened
 from hoodie_nb import Table
 from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.lock import forks
+from hoodie_nb.lock import waiting as waiting_module
+from hoodie_nb.lock.job import JobHold
 from hoodie_nb.lock.lease import LockedFile
-from hoodie_nb.lock.lock import JobHold, writing
-from hoodie_nb.lock.waiting import is_awaited, jobs, take_place
+from hoodie_nb.lock.lock import writing
+from hoodie_nb.lock.waiting import is_awaited, jobs, noted, take_place
 from hoodie_nb.storage.local_storage import LocalStorage
 
 OTHER = """
 import sys
 from hoodie_nb.errors import HoodieError
-from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock.job import JobHold
+from hoodie_nb.lock.lock import writing
 from hoodie_nb.storage.local_storage import LocalStorage
 storage = LocalStorage(sys.argv[1])
 try:
@@ -273,6 +276,48 @@ def test_what_a_call_does_before_its_turn_is_of_that_call_only(storage: LocalSto
         ):
             pass
     assert done == ["while it waited"]
+
+
+def test_a_write_within_a_call_that_waits_has_its_place(storage: LocalStorage) -> None:
+    """It comes before who came later, and the call keeps its place: it is next."""
+    others = ExitStack()
+
+    def meanwhile(_: Callable[[str], None]) -> None:
+        theirs.append(others.enter_context(waiting(storage, count=2)))
+        before = places(storage)
+        with pytest.raises(ConcurrentWriter, match="by another process"):
+            write(storage, 0.1)
+        elsewhere.close()
+        write(storage, 0)
+        assert places(storage) == before
+        assert len(noted(storage)) == 2  # both are locked
+
+    theirs: list[subprocess.Popen[str]] = []
+    with others:
+        with ExitStack() as elsewhere:
+            elsewhere.enter_context(locked_elsewhere(storage))
+            with writing(storage, 100, meanwhile=meanwhile):
+                assert len(places(storage)) == 1
+                write(storage, 0)
+        assert answer(theirs[0]) == "has it"
+        theirs[0].communicate("\n")
+    write(storage, 0)
+
+
+def test_a_place_that_an_interrupt_has_left_is_not_used_again(storage: LocalStorage) -> None:
+    """Else the others, who wait behind it, would wait for each later write."""
+
+    def interrupted(_: Callable[[str], None]) -> None:
+        raise KeyboardInterrupt
+
+    with ExitStack() as line:
+        with pytest.MonkeyPatch.context() as patch, locked_elsewhere(storage):
+            patch.setattr(waiting_module, "take_place", lambda *_: take_place(storage, line))
+            with pytest.raises(KeyboardInterrupt), writing(storage, 100, meanwhile=interrupted):
+                pass
+        with pytest.raises(ConcurrentWriter, match="another process waits"):
+            write(storage, 0)
+    write(storage, 0)
 
 
 def test_a_thread_that_waits_first_for_its_process_has_one_limit(storage: LocalStorage) -> None:

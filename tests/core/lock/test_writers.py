@@ -14,7 +14,8 @@ from test_waiting import WRITES, answer, storage, waiting
 from hoodie_nb import Table
 from hoodie_nb.__main__ import main
 from hoodie_nb.lock import writers as writers_module
-from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock.job import JobHold
+from hoodie_nb.lock.lock import writing
 from hoodie_nb.lock.writers import writers
 from hoodie_nb.programs.doctor import doctor
 from hoodie_nb.programs.lessons import start_program

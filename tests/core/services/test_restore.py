@@ -26,7 +26,7 @@ from test_savepoints import TWO, times
 from hoodie_nb import Table, failpoints
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, InvalidTable, WriteFailed
 from hoodie_nb.index.lookup import BloomStateIndex
-from hoodie_nb.lock.lock import JobHold
+from hoodie_nb.lock.job import JobHold
 
 
 def grown(path: Path, commits: int = 4, version: int = 6, **options: object) -> Table:

@@ -38,7 +38,8 @@ from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.in_process import keyed_in_order, write_in_process
 from hoodie_nb.local.rewriting import Rewriting
 from hoodie_nb.local.settling import IN_PROCESS, settle
-from hoodie_nb.lock.lock import JobHold, in_use, writing
+from hoodie_nb.lock.job import JobHold
+from hoodie_nb.lock.lock import in_use, writing
 from hoodie_nb.reading import read
 from hoodie_nb.records.progress import Checkpoint
 from hoodie_nb.records.sealing import Interval

@@ -21,7 +21,8 @@ from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle, open_table
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.settling import IN_PROCESS
-from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock.job import JobHold
+from hoodie_nb.lock.lock import writing
 from hoodie_nb.stream.micro_batches import MicroBatches
 from hoodie_nb.timeline.commits import CommitMetadata
 from hoodie_nb.timeline.instant import LAYOUT_2, Instant, State

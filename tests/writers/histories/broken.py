@@ -128,10 +128,10 @@ def _kept_records(patch: Patch) -> None:
 
 
 def _release(patch: Patch) -> None:
-    taken = 'held.take(storage, "a batch write", lambda: until)'
-    kept = without(lock._write, f"with {taken}:", f"for held.kept in [{taken}]:")
+    taken = 'held.take(storage, "a batch write", lambda: until, meanwhile, place=place)'
+    kept = without(lock.holding, f"with {taken}:", f"for held.kept in [{taken}]:")
     kept = without(kept, "if not has_it and held.file is not None:", "if False:")
-    patch.setattr(lock, "_write", kept)
+    patch.setattr(lock, "holding", kept)
 
 
 def _store_clock(patch: Patch) -> None:

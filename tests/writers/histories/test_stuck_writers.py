@@ -24,7 +24,8 @@ from hoodie_nb.errors import ConcurrentWriter, InvalidInput, InvalidTable
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.local.ahead import Ahead, Luck
-from hoodie_nb.lock.lock import JobHold, _held, writing
+from hoodie_nb.lock.job import JobHold
+from hoodie_nb.lock.lock import hold_of, writing
 from hoodie_nb.lock.waiting import is_awaited
 from hoodie_nb.records.progress import ProgressRecords
 from hoodie_nb.storage.local_storage import LocalStorage
@@ -136,7 +137,7 @@ def test_history_24_a_dead_thread(stage: Stage) -> None:
     try:
         stage.play(partial(write_at_once, rows=THEIRS)).ends()
     finally:
-        kept = getattr(_held(stage.table._handle.storage), "kept", None)  # without the rule
+        kept = getattr(hold_of(stage.table._handle.storage), "kept", None)  # without the rule
         if kept is not None:
             kept.close()
     stage.ends(("upsert", THEIRS))

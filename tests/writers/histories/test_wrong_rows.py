@@ -18,7 +18,7 @@ from hoodie_nb.errors import ConcurrentWriter
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.index import manifest, upkeep
 from hoodie_nb.index.manifest import FOLDER as INDEX
-from hoodie_nb.lock.lock import JobHold
+from hoodie_nb.lock.job import JobHold
 
 NEW = [row("new", "par0", 6, 1)]
 APART = {"hoodie.parquet.small.file.limit": 0}  # new keys never go into files that there are

@@ -28,7 +28,8 @@ from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.local.in_process import keyed_in_order, seal_in_process, write_in_process
 from hoodie_nb.local.rewriting import Rewriting
 from hoodie_nb.local.settling import IN_PROCESS, settle
-from hoodie_nb.lock.lock import JobHold, writing
+from hoodie_nb.lock.job import JobHold
+from hoodie_nb.lock.lock import writing
 from hoodie_nb.records.sealing import Interval
 from hoodie_nb.stream.checkpoint_folder import CheckpointFolder
 from hoodie_nb.stream.micro_batches import recover_if_stale

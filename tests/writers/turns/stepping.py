@@ -26,7 +26,7 @@ from writers.turns.threads import Threads
 
 from hoodie_nb import failpoints
 from hoodie_nb.local.ahead import Ahead
-from hoodie_nb.lock import forks, lock, waiting
+from hoodie_nb.lock import forks, job, lock, waiting
 from hoodie_nb.storage.beneath import Place
 from hoodie_nb.storage.local_storage import LocalStorage
 from hoodie_nb.storage.storage import Entry, Storage
@@ -221,6 +221,7 @@ def simulate(baton: Baton, ids: random.Random) -> None:
     failpoints.hit = hit
     uuid.uuid4 = lambda: uuid.UUID(int=ids.getrandbits(128), version=4)
     lock.time = baton
+    job.time = baton
     waiting.time = baton
     waiting.os = _Os(baton)
     lock.opened = _opened(baton, lock.opened)
@@ -236,6 +237,7 @@ def with_threads(baton: Baton, draw: random.Random) -> Threads:
     """Let this process have several threads that take the table's mutex."""
     baton.threads = Threads(draw)
     lock.threading = baton.threads
+    job.threading = baton.threads
     forks._guard = baton.threads.RLock()
     return baton.threads
 
