@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from hoodie_nb.actions.publish import publish_commit
 from hoodie_nb.actions.quarantine import publish_refused
-from hoodie_nb.errors import CommitFailed, ConcurrentWriter, HoodieError
+from hoodie_nb.errors import CommitFailed, ConcurrentWriter, HoodieError, InvalidTable
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.records.prepared import Prepared, checkpoints_of, merged, quarantined
@@ -60,13 +60,13 @@ def publish(
             if table.timeline.completed(instant.requested_time) is None:
                 raise  # the lock was lost before
             raise _lost_meanwhile(table, instant) from error
-        except OSError as error:
-            done = table.timeline.completed(instant.requested_time)
+        except (OSError, InvalidTable) as error:
+            done = _found(table, instant.requested_time, error)
             if done is not None and table.timeline.read(done) == content:  # only not synced
                 with contextlib.suppress(OSError):
                     table.storage.sync_folder(table.timeline.layout.folder)
                 return done
-            if attempt == _RETRIES or isinstance(error, FileExistsError):
+            if attempt == _RETRIES or isinstance(error, FileExistsError | InvalidTable):
                 raise
             events.emit("commit_retried", instant=instant.requested_time, why=str(error))
             table.clock.sleep(0.5 * 2**attempt)
@@ -101,6 +101,17 @@ def not_published(table: TableHandle, instant_time: str, error: OSError) -> Comm
     return _unknown(instant_time, str(error))
 
 
+def _found(table: TableHandle, time17: str, error: Exception) -> Instant | None:
+    """Return an instant if it has completed; CommitFailed if that was tried, and nobody can say."""
+    try:
+        return table.timeline.completed(time17)
+    except (OSError, HoodieError):
+        sent = table.timeline.sent
+        if sent is None or sent.requested_time != time17:
+            raise error from None
+        raise _unknown(time17, str(error)) from error
+
+
 def _lost_meanwhile(table: TableHandle, instant: Instant) -> CommitFailed:
     """Return what is known of a completed file that was written while the lock was lost."""
     listing = table.timeline.refresh()
@@ -109,22 +120,31 @@ def _lost_meanwhile(table: TableHandle, instant: Instant) -> CommitFailed:
         Instant(time17, instant.action, state) for state in (State.REQUESTED, State.INFLIGHT)
     )
     lost = f"the lock of {table.storage.root} was lost while its completed file was written"
-    if all(listing.has(i) for i in earlier):
-        return _unknown(time17, lost)
+    gone = not all(listing.has(i) for i in earlier)
     with contextlib.suppress(HoodieError, OSError):
-        _withdraw(table, time17)
+        _withdraw(table, time17, gone=gone)
+    if not gone:
+        return _unknown(time17, lost)
     return CommitFailed(
         f"instant {time17} was not applied: {lost}, and another process has rolled it back. "
         "Run table.fsck(), and write the data again"
     )
 
 
-def _withdraw(table: TableHandle, time17: str) -> None:
-    """Delete a completed file that the store received after the instant was rolled back."""
+def _withdraw(table: TableHandle, time17: str, *, gone: bool) -> None:
+    """Delete a completed file that the store received after the instant was rolled back.
+
+    Or after another process had completed it: from version 8 on both names differ, by their times.
+    """
     timeline = table.timeline
     done = timeline.completed(time17)
-    archived = timeline.archived() and not timeline.archive.lacks(time17)
-    if done is not None and is_remote(table.storage.root) and not archived:
+    if timeline.layout.number == 2:
+        done = timeline.sent
+        ours = done is not None and done.requested_time == time17
+        unwanted = ours and (gone or any(i != done for i in timeline.under(time17)))
+    else:
+        unwanted = gone and not (timeline.archived() and not timeline.archive.lacks(time17))
+    if done is not None and unwanted and is_remote(table.storage.root):
         cast("ObjectStorage", table.storage).mark(timeline.path(done), None)
 
 

@@ -68,6 +68,7 @@ class Lease:
         self.closed = True
         self._lock = threading.Lock()
         self._ended = threading.Event()
+        self._unanswered: tuple[float, bytes] | None = None  # a renewal that may have been done
         self._process = os.getpid()
         leased = {"lease_s": self._length_s, "witness": witness()}
         self._holder = {**holder_of(purpose), **leased}
@@ -122,15 +123,26 @@ class Lease:
     def renew(self) -> None:
         """Renew the lease, or find that it is `lost`; StoreFailed if the store does not answer."""
         with self._lock:
-            if self.closed or self.lost:
-                return
-            sent_s = _now_s()
-            made = self._storage.replace(self._path, self._text(), self._version)
-            if made is None:
-                self.lost = True
-            else:
-                self._sent_s = sent_s
-                self._version = made
+            if not self.closed:
+                self._settle()
+                self._send(_now_s(), self._text())
+
+    def _settle(self) -> None:
+        """Send a renewal that got no answer again: the store knows whether it was done."""
+        if self._unanswered is not None:
+            self._send(*self._unanswered)
+
+    def _send(self, sent_s: float, text: bytes) -> None:
+        if self.lost:
+            return
+        self._unanswered = sent_s, text
+        made = self._storage.replace(self._path, text, self._version)
+        self._unanswered = None
+        if made is None:
+            self.lost = True
+        else:
+            self._sent_s = sent_s
+            self._version = made
 
     def check(self, *, sure: bool = False) -> None:
         """Raise ConcurrentWriter if the lease may be over; if `sure`, ask the store if need be."""
@@ -154,6 +166,7 @@ class Lease:
         self._ended.set()
         if self._process == os.getpid():
             with self._lock, suppress(Exception):  # else the lease expires
+                self._settle()
                 if not self.lost:
                     doubted = doubted_s(self._storage.root) < self._length_s
                     kept = doubted and self._path == PATH  # the life of a job guards no change

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from hoodie_nb.clock import wait_seconds
-from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.errors import ConcurrentWriter, StoreFailed
 from hoodie_nb.events import in_any_listener
 from hoodie_nb.lock import waiting
 from hoodie_nb.lock.forks import forget, refuse_forked, without_forks
@@ -151,8 +151,9 @@ class _Held:
                     raise
                 file.close()
                 tries += 1
-            except ConcurrentWriter as error:
-                if self.forked or time.monotonic() >= until():
+            except (ConcurrentWriter, StoreFailed) as error:  # who waits is patient with the store
+                end = until() if waits or isinstance(error, ConcurrentWriter) else 0.0
+                if self.forked or time.monotonic() >= end:
                     raise
                 tries = 0
                 if not waits:

@@ -26,7 +26,7 @@ from contextlib import ExitStack, suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from hoodie_nb.errors import ConcurrentWriter, HoodieError
+from hoodie_nb.errors import ConcurrentWriter, HoodieError, StoreFailed
 from hoodie_nb.lock import waiting
 from hoodie_nb.lock.lease import Lease, LockedFile, left_s_of
 from hoodie_nb.lock.lock_file import holder_of, is_at, parsed, shown
@@ -81,7 +81,8 @@ def take_place(storage: Storage, line: ExitStack) -> str:
     last = max((int(number) for number in numbers if number.isdecimal()), default=0)
     place = f"{last + 1:012d}-{uuid.uuid4().hex[:16]}"
     line.callback(_delete, storage, place)
-    _mark(storage, place)
+    with suppress(StoreFailed):  # else with the first look
+        _mark(storage, place)
     return place
 
 

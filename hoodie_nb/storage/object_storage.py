@@ -206,12 +206,25 @@ class ObjectStorage:
                             self.mark(path, None)
                     raise
             else:
-                self._change(obstore.put, key, content, use_multipart=False)
+                self._put_over(key, content)
         except FileNotFoundError:
             raise InvalidTable(
                 f"{self.root}/{path} cannot be written, because there is no such bucket: create "
                 "it, or check the address"
             ) from None
+
+    def _put_over(self, key: str, content: bytes) -> None:
+        """Create or replace an object.
+
+        If it is no longer the version that was read last, only after the store was asked for the
+        lease: its writer may have slept, and another process has gone on from that version.
+        """
+        send = partial(self._change, obstore.put, key, content, use_multipart=False)
+        known = local_copies().known(self.root, key)
+        try:
+            send(mode={"e_tag": known.version} if known else "overwrite")
+        except (FileExistsError, of.PreconditionError):  # or the answer to an attempt was lost
+            send(new=True)
 
     def _create(self, key: str, content: bytes, send: Callable[..., Any]) -> str:
         """Create an object and return its version; FileExistsError if another one exists."""

@@ -74,6 +74,7 @@ class Timeline:
         self._stale = True
         self.archive = Archive(storage, self._archives)
         self._asked = Listing()
+        self.sent: Instant | None = None  # the last that this process has tried to complete
         self._scope = threading.local()
         self.after_fork()
         renew_in_child(self)
@@ -156,7 +157,7 @@ class Timeline:
         layout 2 all actions of commits cost one.
         """
         if self.layout.number == 2:
-            return next((i for i in self._under(requested_time) if i.action in COMMITS), None)
+            return next((i for i in self.under(requested_time) if i.action in COMMITS), None)
         found = (self._completed(requested_time, action) for action in actions)
         return next(filter(None, found), None)
 
@@ -165,9 +166,9 @@ class Timeline:
         done = Instant(requested_time, action, State.COMPLETED)
         if self.layout.number == 1:
             return done if self._storage.entry(self.path(done)) else None
-        return next((i for i in self._under(requested_time) if i.action == action), None)
+        return next((i for i in self.under(requested_time) if i.action == action), None)
 
-    def _under(self, requested_time: str) -> Iterator[Instant]:
+    def under(self, requested_time: str) -> Iterator[Instant]:
         """Yield the completed instants of that time, under any name of their files."""
         names = self._storage.file_names(self.layout.folder)
         ours = (self.layout.parse(name) for name in names if name.startswith(requested_time))
@@ -279,6 +280,7 @@ class Timeline:
             if self._completed(instant.requested_time, instant.action) is not None:
                 raise FileExistsError(f"{instant} has completed")
             done = replace(done, completion_time=self.next_time())
+        self.sent = done
         self._put(done, content)
         return done
 
@@ -314,15 +316,21 @@ class Timeline:
     def drop(self, files: Sequence[Instant]) -> None:
         """Delete files of archived instants: requested and inflight, then completed, oldest first.
 
-        So none looks unfinished, and no commit is missing between others.
+        So none looks unfinished, and no commit is missing between others. A second completed file
+        (see `fsck`) goes, too: the timeline would begin with it.
         """
+        gone = {(i.requested_time, i.action) for i in files if i.state is State.COMPLETED}
         self.forget()
         for pending in (i for i in files if i.state is not State.COMPLETED):
             self._storage.remove(self.path(pending))
             failpoints.hit("archive.pending")
         self._storage.sync_folder(self.layout.folder)
-        for done in (i for i in files if i.state is State.COMPLETED):
-            self._storage.remove(self.path(done))
+        names = sorted(self._storage.file_names(self.layout.folder))
+        done = (
+            i for i in filter(None, map(self.layout.parse, names)) if i.state is State.COMPLETED
+        )
+        for instant in (i for i in done if (i.requested_time, i.action) in gone):
+            self._storage.remove(self.path(instant))
             failpoints.hit("archive.completed")
         self._storage.sync_folder(self.layout.folder)
 

@@ -357,3 +357,22 @@ def test_a_second_completed_file_is_deleted(tmp_path: Path) -> None:
     Table.open(root).upsert(rows(("a", "x", 3)))
     assert hudi_rows(root) == without_meta(rows(("a", "x", 3)))
     assert len(Table.open(root).history()) == 3 and Table.open(root).fsck() == []
+
+
+@pytest.mark.parametrize("later_ms", [-1, 1])
+def test_a_second_completed_file_hides_nothing_when_its_commit_is_archived(
+    tmp_path: Path, later_ms: int
+) -> None:
+    """If one of them stayed, the timeline began with it, and hid what was archived after it."""
+    root = tmp_path / "t"
+    table = Table.create(root, table_version=9, options=FEW, **KEYS)
+    table.upsert(rows(("a", "x", 1)))
+    table.upsert(rows(("b", "y", 1)))  # archived, too
+    done = min(root.glob(".hoodie/timeline/*.commit"))
+    time17, _, completed = done.stem.partition("_")
+    shutil.copy(done, done.with_name(f"{time17}_{int(completed) + later_ms}.commit"))
+    for ts in range(2, 9):
+        Table.open(root).upsert(rows(("c", "z", ts)))
+        wanted = without_meta(rows(("a", "x", 1), ("b", "y", 1), ("c", "z", ts)))
+        assert without_meta(Table.open(root).to_arrow()) == hudi_rows(root) == wanted
+    assert not [*root.glob(f".hoodie/timeline/{time17}_*")] and Table.open(root).fsck() == []

@@ -18,7 +18,7 @@ from s3_server import SECRET, Proxy, S3Server
 from tables import schema_of
 
 from hoodie_nb import Table
-from hoodie_nb.errors import ConcurrentWriter, InvalidConfig
+from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, StoreFailed
 from hoodie_nb.lock.job import JobHold
 from hoodie_nb.lock.lease import _CLOCK, Lease
 from hoodie_nb.lock.lock import writing
@@ -180,6 +180,25 @@ def test_a_lock_that_lost_an_answer_is_held(s3_server: S3Server) -> None:
             lease.renew()
             lease.check(sure=True)
         assert len(proxy.fired) == 2
+        assert holder(place.storage())["released"]
+
+
+def test_a_renewal_whose_answers_are_all_lost_loses_no_lock(s3_server: S3Server) -> None:
+    """Its holder finds with the next one that it was done, and the end is a release."""
+    with Proxy(s3_server) as proxy:
+        place = Place(s3_server.new_root(), proxy.options)
+        left = [1] * 8
+        lost = lambda _, method, path: left and left.pop() and "reset after"  # noqa: E731
+        with Lease(place.storage(), "a test") as lease:
+            proxy.fails = lost
+            for _ in range(2):
+                with pytest.raises(StoreFailed):
+                    lease.renew()
+            lease.renew()
+            lease.check(sure=True)
+            left += [1] * 4
+            with pytest.raises(StoreFailed):
+                lease.renew()
         assert holder(place.storage())["released"]
 
 

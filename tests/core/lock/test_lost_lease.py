@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from core.faulty_objects import end_holder
-from core.lock.test_turns import BATCHES, SCHEMA, Stream
+from core.lock.test_turns import BATCHES, QUERY, SCHEMA, Stream
 from s3_server import Proxy, S3Server
 from tables import kind_of, schema_of
 
@@ -17,12 +17,14 @@ from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.lock import lock
 from hoodie_nb.lock.lease import Lease
 from hoodie_nb.records import sealing
+from hoodie_nb.records.progress import Checkpoint
 from hoodie_nb.records.sealing import FOLDER
 from hoodie_nb.storage.object_storage import ObjectStorage
 from hoodie_nb.storage.storage import STAGED, read_bytes
 
 COMPLETED = re.compile(r"/\.hoodie/(timeline/\d{17}_)?\d{17}\.(delta)?commit(\?|$)")
 Rows = list[dict[str, object]]
+EMPTY = Checkpoint(QUERY, 3, "without rows")
 KEYS = {"record_key": "id", "partition_by": "p", "ordering": "ts"}
 
 
@@ -208,3 +210,97 @@ def test_a_seal_that_was_put_back_with_its_rows_counts(
     monkeypatch.setattr(sealing, "_LATE_MS", -10_000)
     table.upsert(rows(100, 104, 8))
     assert storage.file_names(FOLDER) == []
+
+
+class Run:
+    """A run of a stream whose request is late: the next run has gone on when the store gets it."""
+
+    def __init__(self, server: S3Server, wanted: str, goes_on: Callable[[Stream], None]) -> None:
+        self.other, self.server = Other(server), server
+        self.wanted, self.goes_on = re.compile(wanted), goes_on
+        self.same = ObjectStorage(self.other.root.replace("s3://", "s3a://"), server.options)
+
+    def _late(self, _: int, method: str, path: str) -> None:
+        if method == "PUT" and not self.other.came and self.wanted.search(path):
+            self.other.came += 1
+            held = lock._tables[self.other.root].file
+            assert isinstance(held, Lease)
+            held._sent_s -= 61
+            end_holder(ObjectStorage(self.other.root, self.server.options))
+            with lock.writing(self.same):
+                self.goes_on(Stream(open_table(self.same)))
+
+    def commits(self) -> BaseException | None:
+        """Let the first run commit a checkpoint that is prepared; return its error."""
+        with Proxy(self.server) as proxy:
+            kind = kind_of(9)
+            root, given = self.other.root, proxy.options
+            Table.create(root, schema=SCHEMA, storage_options=given, **KEYS, **kind)
+            handle = open_table(ObjectStorage(root, given))
+            try:
+                with lock.writing(handle.storage):
+                    stream = Stream(handle)
+                    stream.run(0)
+                    proxy.fails = self._late
+                    stream.complete(stale=False)
+            except (hn.HoodieError, OSError) as error:
+                return error
+            finally:
+                assert self.other.came == 1
+        return None
+
+
+def test_a_completed_file_that_arrives_after_that_of_another_is_withdrawn(
+    s3_server: S3Server,
+) -> None:
+    """The next run has completed the instant from its record, under another time."""
+    run = Run(s3_server, COMPLETED.pattern, lambda stream: None)
+    assert isinstance(run.commits(), hn.CommitFailed)
+    names = run.same.file_names(".hoodie/timeline")
+    assert len([name for name in names if name.endswith(".commit")]) == 1
+    table = hn.Table(open_table(run.same))
+    assert table.fsck() == [] and table.to_arrow().num_rows == len(BATCHES[0][1])
+
+
+def test_progress_that_arrives_late_replaces_no_later_one(s3_server: S3Server) -> None:
+    """Else the stream's next start would miss its last batches."""
+
+    def goes_on(stream: Stream) -> None:
+        for number in (1, 2):
+            stream.run(number)
+            stream.complete(stale=False)
+        stream.coordinator.record_empty(EMPTY)
+
+    run = Run(s3_server, "/progress/", goes_on)
+    assert run.commits() is None  # the commit is valid
+    with lock.writing(run.same):
+        protocol = Stream(open_table(run.same))._protocol("upsert")
+        protocol.recover()
+        protocol.check_held(EMPTY)
+
+
+@pytest.mark.parametrize(("refusals", "known"), [(1, True), (9, False)])
+def test_an_insert_is_never_called_refused_that_may_be_in_the_table(
+    s3_server: S3Server, refusals: int, known: bool
+) -> None:
+    """The answer to its completed file is lost, then the credentials are over, for a while."""
+    with Proxy(s3_server) as proxy:
+        table = Table.create(
+            s3_server.new_root(), schema=schema_of(), storage_options=proxy.options, **KEYS
+        )
+        left: list[str] = []
+
+        def fails(_: int, method: str, path: str) -> str | None:
+            if not left and method == "PUT" and COMPLETED.search(path):
+                left.extend(["end", *["403"] * refusals])
+                return "reset after"
+            return left.pop() if len(left) > 1 else None
+
+        proxy.fails = fails
+        if known:
+            table.insert(rows(0, 3, 1))
+        else:
+            with pytest.raises(hn.CommitFailed, match="it is not known whether"):
+                table.insert(rows(0, 3, 1))
+    found = hn.Table.open(table.path, storage_options=s3_server.options)
+    assert found.to_arrow().num_rows == 3

@@ -411,6 +411,32 @@ def test_requests_of_the_line_may_fail(s3_server: S3Server, tmp_path: Path, how:
         assert writers(place.here) == []
 
 
+def test_who_waits_is_patient_with_the_store(s3_server: S3Server, tmp_path: Path) -> None:
+    """Refused requests, more than are repeated at once, do not end its wait."""
+    refused: list[str] = []
+
+    def fails(_: int, method: str, path: str) -> str | None:
+        if method != "PUT" or f"/{TURNS}/" not in path or len(refused) == 9:
+            return None
+        refused.append(path)
+        return "503"
+
+    with Proxy(s3_server) as proxy:
+        proxy.fails = fails
+        place = Place(s3_server.new_root(), proxy.options, tmp_path)
+
+        def waits() -> str:
+            with writing(place.there, 60.0):
+                return "had it"
+
+        with ThreadPoolExecutor(1) as threads, Lease(place.here, "a test") as held:
+            future = threads.submit(waits)
+            while len(refused) < 9:
+                assert not future.done()
+            held.close()
+            assert future.result() == "had it"
+
+
 @pytest.mark.parametrize(("given", "waits_s"), [(None, 0.6), ("300 ms", 0.3)])
 def test_the_default_wait_is_longer_than_a_lease(
     place: Place, monkeypatch: pytest.MonkeyPatch, given: str | None, waits_s: float
