@@ -61,6 +61,7 @@ class Proxy:
         self.counts: Counter[str] = Counter()
         self.fails: Callable[[int, str, str], str | None] = lambda *_: None
         self.fired: list[str] = []
+        self.ignored: str | None = None  # a header, in small letters, that the server does not get
         self._listed: dict[str, tuple[Answer, Answer]] = {}  # now, and before its last change
         self._lock, self._target = threading.Lock(), urlsplit(server.endpoint).netloc
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -159,6 +160,7 @@ class Proxy:
 
     def _forwarded(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
         connection = http.client.HTTPConnection(self._target)
+        headers = {name: value for name, value in headers.items() if name.lower() != self.ignored}
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()

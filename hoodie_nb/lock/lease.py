@@ -35,7 +35,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from hoodie_nb.errors import ConcurrentWriter
+from hoodie_nb.errors import ConcurrentWriter, InvalidConfig
 from hoodie_nb.lock.forks import register
 from hoodie_nb.lock.lock_file import PATH, holder_of, parsed, shown
 from hoodie_nb.lock.process import has_surely_ended, process_identity, witness
@@ -104,10 +104,23 @@ class Lease:
             version = None if found is None else found.version
             made = storage.replace(self._path, self._text(), version)
             if made is not None:
+                if found is None and self._path == PATH:
+                    self._require_conditions()
                 return sent_s, made
         raise ConcurrentWriter(
             f"{storage.root} is being locked by several processes at the same time: try again"
         )
+
+    def _require_conditions(self) -> None:
+        """Raise InvalidConfig if the store replaces the new lock whatever the condition says."""
+        for version in (None, '"another"'):
+            if self._storage.replace(self._path, self._text(), version) is not None:
+                self._storage.mark(self._path, None)
+                raise InvalidConfig(
+                    f"the store of {self._storage.root} ignores the conditions of a write "
+                    "(If-None-Match, If-Match), so two processes could have the lock at once: "
+                    "update it, or use one that supports conditional writes"
+                )
 
     def _text(self, state: str = "held") -> bytes:
         return json.dumps({**self._holder, "renewal": uuid.uuid4().hex, state: True}).encode()

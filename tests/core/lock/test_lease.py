@@ -245,6 +245,19 @@ def test_the_lock_of_a_killed_process_of_this_machine_is_free(killed_holder: Pla
         assert holder(killed_holder.storage())["purpose"] == "the next"
 
 
+@pytest.mark.parametrize("header", ["if-none-match", "if-match"])
+def test_a_store_that_ignores_conditions_is_refused(s3_server: S3Server, header: str) -> None:
+    """There two processes could have the lock at the same time, so the first write ends."""
+    with Proxy(s3_server) as proxy:
+        place = Place(s3_server.new_root(), proxy.options)
+        how = {"schema": schema_of(), "record_key": "id", "storage_options": place.options}
+        proxy.ignored = header
+        with pytest.raises(InvalidConfig, match="supports conditional writes"):
+            Table.create(place.root, **how)
+        proxy.ignored = None
+        assert Table.create(place.root, **how).upsert(ROWS)
+
+
 def test_a_holder_on_a_copy_of_this_machine_may_live(
     killed_holder: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
