@@ -1,4 +1,4 @@
-"""What a second writer brings: `python benchmarks/writers.py [--seconds 5]`.
+"""What a second writer brings: `python benchmarks/several_writers.py [--seconds 5]`.
 
 One process writes batches of 2,000 rows into each of its partitions, of 50,000 rows, of a table of
 version 9; then two do, with a table each, with partitions of their own, and with the same ones.
