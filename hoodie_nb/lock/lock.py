@@ -162,7 +162,7 @@ class _Held:
                     if place is None:
                         with without_forks():
                             place = turns_of(storage).take_place(storage, line)
-                        if local and meanwhile is not None:
+                        if local and place is not None and meanwhile is not None:
                             self._work(place, meanwhile)
                             continue
                 waited = time.monotonic() - waits

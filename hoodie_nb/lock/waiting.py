@@ -74,10 +74,10 @@ def coming(threads: set[object]) -> ExitStack:
     return stack
 
 
-def take_place(storage: Storage, line: ExitStack) -> io.FileIO:
+def take_place(storage: Storage, line: ExitStack) -> io.FileIO | None:
     """Return the locked file of a new place, behind all others; the end of `line` gives it up.
 
-    InvalidTable if somebody has deleted the table.
+    None if the disk has no room for it. InvalidTable if somebody has deleted the table.
     """
     place = None
     try:
@@ -92,16 +92,32 @@ def take_place(storage: Storage, line: ExitStack) -> io.FileIO:
                     line.callback(_left, storage, place)
                     return place
                 place.close()  # another process took it for that of a dead one
-    except BaseException:
+    except BaseException as error:
         if place is not None:
             place.close()
-        raise
+        if not (isinstance(error, OSError) and error.errno):
+            raise
+        return None
 
 
 def _left(storage: Storage, place: io.FileIO) -> None:
     """Delete a place, unless this is a forked child, whose copy is closed: it is its parent's."""
     if not place.closed:
-        unlinked(storage, f"{TURNS}/{_name(place)}")
+        with _despite_failures():
+            unlinked(storage, f"{TURNS}/{_name(place)}")
+
+
+@contextmanager
+def _despite_failures() -> Iterator[None]:
+    """Go on if the disk is read-only or fails: what is written next to it reports that.
+
+    A TimeoutError without a number is what the handler of a signal has raised.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
 
 
 @contextmanager
@@ -113,7 +129,7 @@ def awake(place: io.FileIO) -> Iterator[Callable[[str], None]]:
     ended = threading.Event()
 
     def look() -> None:
-        with suppress(ValueError):  # an interrupt has closed the place, and not ended this
+        with suppress(ValueError, OSError):  # an interrupt has closed the place; a disk failed
             while not ended.wait(ASLEEP_S / 5):
                 os.utime(place.fileno())
 
@@ -156,7 +172,8 @@ def refuse_early(storage: Storage, place: io.FileIO | None) -> None:
     if place is not None:
         if place.closed:
             refuse_forked(storage.root)
-        os.utime(place.fileno())  # awake
+        with _despite_failures():
+            os.utime(place.fileno())  # awake
     if is_awaited(storage, place):
         refuse_behind(storage.root)
 
@@ -186,7 +203,7 @@ def _waits(storage: Storage, path: str) -> bool:
         file = opened(storage, path, make=False)
         if _is_locked(file):
             return _is_awake(file)
-        with suppress(PermissionError):  # it was another user's
+        with _despite_failures():  # or it was another user's
             unlinked(storage, path)
     except (FileNotFoundError, InvalidTable):
         pass  # it has the lock now, or has given up; or this is no place

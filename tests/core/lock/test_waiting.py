@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import itertools
 import os
@@ -20,6 +21,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from core.lock.test_lock import held_elsewhere
 from lives import live, make, opened
 
 from hoodie_nb import Table
@@ -613,3 +615,52 @@ def test_replacing_a_table_beside_its_job_is_refused(storage: LocalStorage) -> N
     with pytest.raises(ConcurrentWriter, match="stop it first"):
         Table.create(storage.root, schema={"id": "string"}, record_key="id", if_exists="replace")
     hold.release()
+
+
+@pytest.mark.parametrize("step", ["comes", "waits"])
+def test_a_disk_that_fails_in_the_line(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The line loses its order, at most; the write itself meets the error, and reports it."""
+    failed = threading.Event()
+    number = errno.ENOSPC if step == "comes" else errno.EROFS
+
+    def fails(*_: object) -> None:
+        failed.set()
+        raise OSError(number, os.strerror(number))
+
+    def write() -> str:
+        with writing(storage, 100):
+            return "has it"
+
+    with (
+        monkeypatch.context() as patch,
+        ThreadPoolExecutor() as pool,
+        held_elsewhere(Path(storage.root)) as holder,
+    ):
+        if step == "comes":
+            patch.setattr(waiting_module, "_locked", fails)
+        else:
+            patch.setattr(waiting_module, "unlinked", fails)
+            patch.setattr(os, "utime", fails)
+        found = pool.submit(write)
+        assert failed.wait(100)
+        holder.communicate("\n")
+        assert found.result(100) == "has it"
+    assert len(places(storage)) == (step == "waits")
+    assert not is_awaited(storage)
+    assert not places(storage)
+
+
+@pytest.mark.parametrize("name", ["_locked", "unlinked"])
+def test_a_limit_of_time_ends_the_waiting(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What the handler of a signal raises is no failure of the disk."""
+
+    def over(*_: object) -> None:
+        raise TimeoutError("30 s")
+
+    with pytest.raises(TimeoutError, match="30 s"), ExitStack() as line:
+        monkeypatch.setattr(waiting_module, name, over)
+        take_place(storage, line)
