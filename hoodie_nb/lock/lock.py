@@ -141,7 +141,7 @@ class _Held:
                     turns_of(storage).refuse_early(storage, place)
                 file = None
                 try:
-                    file = self._opened(storage, purpose, there=bool(place or self.job))
+                    file = self._opened(storage, purpose, there=bool(waits or place or self.job))
                     if isinstance(file, Lease) or lock_file(file, storage, purpose):
                         self._file = weakref.ref(file)
                         return file
