@@ -16,6 +16,7 @@ from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.records.prepared import Prepared, checkpoints_of, merged, quarantined
 from hoodie_nb.records.progress import Checkpoint
 from hoodie_nb.storage.checksums import StoredFile
+from hoodie_nb.storage.fences import check_fence, place_of
 from hoodie_nb.storage.storage import is_remote
 from hoodie_nb.timeline.commits import WriteStatus
 from hoodie_nb.timeline.timeline import Instant, State
@@ -57,7 +58,8 @@ def publish(
             publish_refused(table.storage, instant.requested_time, quarantined(records))
             return publish_commit(table.storage, table.timeline, instant, statuses, content)
         except ConcurrentWriter as error:
-            if table.timeline.completed(instant.requested_time) is None:
+            time17 = instant.requested_time
+            if table.timeline.completed(time17) is None and not _is_archived(table, time17):
                 raise  # the lock was lost before
             raise _lost_meanwhile(table, instant) from error
         except (OSError, InvalidTable) as error:
@@ -65,7 +67,7 @@ def publish(
             if done is not None and table.timeline.read(done) == content:  # only not synced
                 with contextlib.suppress(OSError):
                     table.storage.sync_folder(table.timeline.layout.folder)
-                return done
+                return _kept(table, done, error)
             if attempt == _RETRIES or isinstance(error, FileExistsError | InvalidTable):
                 raise
             events.emit("commit_retried", instant=instant.requested_time, why=str(error))
@@ -112,6 +114,17 @@ def _found(table: TableHandle, time17: str, error: Exception) -> Instant | None:
         raise _unknown(time17, str(error)) from error
 
 
+def _kept(table: TableHandle, done: Instant, error: Exception) -> Instant:
+    """Return a completed instant if this process still has the lock: it may have come late."""
+    try:
+        check_fence(place_of(table.storage.root), new=True)
+    except ConcurrentWriter:
+        raise _lost_meanwhile(table, done) from error
+    except (OSError, HoodieError):
+        raise _unknown(done.requested_time, str(error)) from error
+    return done
+
+
 def _lost_meanwhile(table: TableHandle, instant: Instant) -> CommitFailed:
     """Return what is known of a completed file that was written while the lock was lost."""
     listing = table.timeline.refresh()
@@ -123,7 +136,7 @@ def _lost_meanwhile(table: TableHandle, instant: Instant) -> CommitFailed:
     gone = not all(listing.has(i) for i in earlier)
     with contextlib.suppress(HoodieError, OSError):
         _withdraw(table, time17, gone=gone)
-    if not gone:
+    if not gone or _is_archived(table, time17):
         return _unknown(time17, lost)
     return CommitFailed(
         f"instant {time17} was not applied: {lost}, and another process has rolled it back. "
@@ -131,19 +144,26 @@ def _lost_meanwhile(table: TableHandle, instant: Instant) -> CommitFailed:
     )
 
 
+def _is_archived(table: TableHandle, time17: str) -> bool:
+    """Whether another process has archived the instant; its files may have left the timeline."""
+    return table.timeline.archived() and not table.timeline.archive.lacks(time17)
+
+
 def _withdraw(table: TableHandle, time17: str, *, gone: bool) -> None:
     """Delete a completed file that the store received after the instant was rolled back.
 
-    Or after another process had completed it: from version 8 on both names differ, by their times.
+    Or, from version 8 on, one beside a later one of another process: the last stays, so that of
+    two that are late one does.
     """
     timeline = table.timeline
     done = timeline.completed(time17)
+    unwanted = gone and not _is_archived(table, time17)
     if timeline.layout.number == 2:
         done = timeline.sent
-        ours = done is not None and done.requested_time == time17
-        unwanted = ours and (gone or any(i != done for i in timeline.under(time17)))
-    else:
-        unwanted = gone and not (timeline.archived() and not timeline.archive.lacks(time17))
+        if done is None or done.requested_time != time17:
+            return
+        last = max((i.completion_time or "" for i in timeline.under(time17)), default="")
+        unwanted = unwanted or last > (done.completion_time or "")
     if done is not None and unwanted and is_remote(table.storage.root):
         cast("ObjectStorage", table.storage).mark(timeline.path(done), None)
 

@@ -294,10 +294,11 @@ class Timeline:
             self._known = self._known.of(self._known.names | {self.layout.file_name(instant)})
 
     def withdraw(self, instant: Instant) -> None:
-        """Delete the completed file of an instant, if there is one: it is pending again."""
-        done = self._completed(instant.requested_time, instant.action)
-        if done is not None:
+        """Delete the completed files of an instant, if there are any: it is pending again."""
+        found = [i for i in self.under(instant.requested_time) if i.action == instant.action]
+        for done in found:
             self._storage.remove(self.path(done))
+        if found:
             self.forget()
             self._storage.sync_folder(self.layout.folder)
 

@@ -359,6 +359,22 @@ def test_a_second_completed_file_is_deleted(tmp_path: Path) -> None:
     assert len(Table.open(root).history()) == 3 and Table.open(root).fsck() == []
 
 
+def test_a_rollback_undoes_a_commit_with_a_second_completed_file(tmp_path: Path) -> None:
+    """If one of them stayed, the next write would find that its base files are lost."""
+    root = tmp_path / "t"
+    table = Table.create(root, table_version=9, **KEYS)
+    for ts in (1, 2):
+        table.upsert(rows(("a", "x", ts)))
+    done = max(root.glob(".hoodie/timeline/*.commit"))
+    time17, _, completed = done.stem.partition("_")
+    shutil.copy(done, done.with_name(f"{time17}_{int(completed) + 1}.commit"))
+    table = Table.open(root)
+    table.rollback()
+    assert hudi_rows(root) == without_meta(rows(("a", "x", 1))) and table.fsck() == []
+    table.upsert(rows(("a", "x", 3)))
+    assert hudi_rows(root) == without_meta(rows(("a", "x", 3)))
+
+
 @pytest.mark.parametrize("later_ms", [-1, 1])
 def test_a_second_completed_file_hides_nothing_when_its_commit_is_archived(
     tmp_path: Path, later_ms: int

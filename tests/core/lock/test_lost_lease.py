@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from core.faulty_objects import end_holder
@@ -12,7 +14,7 @@ from s3_server import Proxy, S3Server
 from tables import kind_of, schema_of
 
 import hoodie_nb as hn
-from hoodie_nb import Table
+from hoodie_nb import Table, failpoints
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.lock import lock
 from hoodie_nb.lock.lease import Lease
@@ -304,3 +306,73 @@ def test_an_insert_is_never_called_refused_that_may_be_in_the_table(
                 table.insert(rows(0, 3, 1))
     found = hn.Table.open(table.path, storage_options=s3_server.options)
     assert found.to_arrow().num_rows == 3
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("answer", ["503", "403"])
+def test_a_commit_that_was_rolled_back_is_not_called_done(
+    s3_server: S3Server, version: int, answer: str
+) -> None:
+    """Its completed file arrives in another process's turn; then the store renews no lease."""
+    other = Other(s3_server)
+    with Proxy(s3_server) as proxy:
+        kind = kind_of(version)
+        table = Table.create(
+            other.root, schema=schema_of(), storage_options=proxy.options, **KEYS, **kind
+        )
+        table.upsert(rows(0, 10, 1))
+        left: list[str] = []
+
+        def fails(_: int, method: str, path: str) -> str | None:
+            if not other.came and method == "PUT" and COMPLETED.search(path):
+                other.writes()
+                left.extend([answer] * 4)
+            return left.pop() if left and method == "PUT" and path.endswith("/lock") else None
+
+        proxy.fails = fails
+        with pytest.raises(hn.CommitFailed):
+            table.upsert(rows(0, 20, 2))
+    found = hn.Table.open(table.path, storage_options=s3_server.options)
+    assert found.to_arrow().num_rows == 14
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_commit_that_was_archived_meanwhile_is_not_called_refused(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, version: int, crashes: bool
+) -> None:
+    """S sleeps after its completed file; B archives the commit, and perhaps dies in between."""
+    other = Other(s3_server)
+    few = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2}
+    table = Table.create(
+        other.root,
+        schema=schema_of(),
+        storage_options=s3_server.options,
+        options={**few, "hoodie.keep.max.commits": 30},
+        table_version=version,
+        **KEYS,
+    )
+    table.insert(rows(0, 4, 1))
+    create = ObjectStorage._create
+
+    def sleeps(self: ObjectStorage, key: str, *more: Any) -> str:
+        made = create(self, key, *more)
+        if self.root == other.root and not other.came and COMPLETED.search(f"/{key}"):
+            other.writes()
+            b = hn.Table.open(self.root.replace("s3://", "s3a://"), storage_options=self._options)
+            for number in (20, 30):
+                b.insert(rows(number, number + 1, 3))
+            failpoints.arm("archive.completed=raise:EIO@1" if crashes else "")
+            with suppress(OSError):
+                b.archive()
+            failpoints.arm("")
+            end_holder(self)
+        return made
+
+    monkeypatch.setattr(ObjectStorage, "_create", sleeps)
+    with pytest.raises(hn.CommitFailed, match="it is not known whether"):
+        table.insert(rows(10, 14, 3))
+    found = hn.Table.open(table.path, storage_options=s3_server.options)
+    assert found.to_arrow().num_rows == 14 and other.came == 1
+    found.upsert(rows(10, 12, 9))
+    assert found.to_arrow().num_rows == 14
