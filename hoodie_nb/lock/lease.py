@@ -3,7 +3,7 @@
 *On disk*: `.hoodie/.hoodie_nb/lock`, JSON: host, process, `witness`, time, purpose, `lease_s`, and
 `released` once it is, or `kept`: before it has expired, only its process may take it again. It is
 created by a PUT that fails if it exists, and replaced by PUTs that fail unless it is still the
-version that was read; it is never deleted.
+version that was read; it is never deleted, but from a store that ignores these conditions.
 
 *Work flow*: a thread replaces the object three times in a lease, which renews it. The holder may
 change the table only within its lease, less a margin, counted from before the request by a clock

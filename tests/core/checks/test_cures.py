@@ -339,16 +339,25 @@ def test_a_hidden_commit_is_named_until_it_is_archived(tmp_path: Path) -> None:
     assert hudi_rows(root) == without_meta(rows(("a", "x", 6), *SMALL[1:]))
 
 
-def test_a_second_completed_file_is_deleted(tmp_path: Path) -> None:
-    """Its commit counts once, also before that; the files are of version 9."""
-    root = tmp_path / "t"
+def second_of(done: Path, later_ms: int = 1) -> Path:
+    """Complete a commit of version 9 a second time; return the new file."""
+    time17, _, completed = done.stem.partition("_")
+    second = done.with_name(f"{time17}_{int(completed) + later_ms}.commit")
+    return Path(shutil.copy(done, second))
+
+
+def completed_twice(root: Path) -> Path:
+    """Make a table whose second commit has two completed files; return the second one."""
     table = Table.create(root, table_version=9, **KEYS)
     for ts in (1, 2):
         table.upsert(rows(("a", "x", ts)))
-    done = max(root.glob(".hoodie/timeline/*.commit"))
-    time17, _, completed = done.stem.partition("_")
-    second = done.with_name(f"{time17}_{int(completed) + 1}.commit")
-    shutil.copy(done, second)
+    return second_of(max(root.glob(".hoodie/timeline/*.commit")))
+
+
+def test_a_second_completed_file_is_deleted(tmp_path: Path) -> None:
+    """Its commit counts once, also before that; the files are of version 9."""
+    root = tmp_path / "t"
+    second = completed_twice(root)
     (finding,) = Table.open(root).fsck()
     assert finding.code == "second-completed-file" and second.name in finding.what
     assert hudi_rows(root) == without_meta(rows(("a", "x", 2)))
@@ -362,12 +371,7 @@ def test_a_second_completed_file_is_deleted(tmp_path: Path) -> None:
 def test_a_rollback_undoes_a_commit_with_a_second_completed_file(tmp_path: Path) -> None:
     """If one of them stayed, the next write would find that its base files are lost."""
     root = tmp_path / "t"
-    table = Table.create(root, table_version=9, **KEYS)
-    for ts in (1, 2):
-        table.upsert(rows(("a", "x", ts)))
-    done = max(root.glob(".hoodie/timeline/*.commit"))
-    time17, _, completed = done.stem.partition("_")
-    shutil.copy(done, done.with_name(f"{time17}_{int(completed) + 1}.commit"))
+    completed_twice(root)
     table = Table.open(root)
     table.rollback()
     assert hudi_rows(root) == without_meta(rows(("a", "x", 1))) and table.fsck() == []
@@ -384,9 +388,8 @@ def test_a_second_completed_file_hides_nothing_when_its_commit_is_archived(
     table = Table.create(root, table_version=9, options=FEW, **KEYS)
     table.upsert(rows(("a", "x", 1)))
     table.upsert(rows(("b", "y", 1)))  # archived, too
-    done = min(root.glob(".hoodie/timeline/*.commit"))
-    time17, _, completed = done.stem.partition("_")
-    shutil.copy(done, done.with_name(f"{time17}_{int(completed) + later_ms}.commit"))
+    second = second_of(min(root.glob(".hoodie/timeline/*.commit")), later_ms)
+    time17 = second.name[:17]
     for ts in range(2, 9):
         Table.open(root).upsert(rows(("c", "z", ts)))
         wanted = without_meta(rows(("a", "x", 1), ("b", "y", 1), ("c", "z", ts)))
