@@ -201,11 +201,11 @@ def left_s_of(storage: Storage, found: "Version") -> int:
     store = cast("ObjectStorage", storage)
     length_s = holder.get("lease_s")
     length_s = length_s if isinstance(length_s, int | float) else store.lease_s
-    left_s = length_s + _SKEW_S - (_store_time(store) - found.modified).total_seconds()
+    left_s = length_s + _SKEW_S - (store_time(store) - found.modified).total_seconds()
     return math.ceil(min(left_s, 1e9)) if left_s > 0 else 0
 
 
-def _store_time(storage: "ObjectStorage") -> datetime:
+def store_time(storage: "ObjectStorage") -> datetime:
     """Return the time of the store's clock; this machine's could be ahead of it."""
     storage.replace(_CLOCK, _unique(), None)
     there = storage.read_version(_CLOCK)
