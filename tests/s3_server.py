@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import socket
 import struct
 import threading
@@ -48,6 +49,7 @@ class Proxy:
     | how | what happens |
     | --- | --- |
     | "503", "403" | this is the answer, and the server has not received the request |
+    | "denied" | a deletion of several objects: the answer 200 denies it for each one |
     | "before" | the connection is closed, and the server has not received it |
     | "reset" | the same, with a reset |
     | "silent" | there is no answer, and the server has not received it |
@@ -108,6 +110,11 @@ class Proxy:
                     found = proxy._answer(self.command, self.path, body, dict(self.headers), how)
                 if kind in ("503", "403"):
                     self.answer(int(kind), {}, b"<Error><Code>SlowDown</Code></Error>")
+                elif kind == "denied":
+                    keys = re.findall(b"<Key>.*?</Key>", body)
+                    why = b"<Code>AccessDenied</Code><Message>Access Denied</Message>"
+                    some = b"".join(b"<Error>%s%s</Error>" % (key, why) for key in keys)
+                    self.answer(200, {}, b"<DeleteResult>%s</DeleteResult>" % some)
                 elif kind in ("before", "after", "reset", "silent"):
                     self.end(kind)
                 elif found is not None:

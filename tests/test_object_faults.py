@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Mapping
 
@@ -17,6 +18,8 @@ import hoodie_nb as hn
 from hoodie_nb.clock import ManualClock
 from hoodie_nb.definition import properties
 from hoodie_nb.evidence.handle import TableHandle
+from hoodie_nb.storage import object_storage
+from hoodie_nb.storage.fences import doubted_s
 from hoodie_nb.storage.object_storage import ObjectStorage
 
 Rows = list[dict[str, object]]
@@ -89,6 +92,26 @@ def test_a_store_that_refuses_names_the_credentials_and_none_of_their_values(s3_
         shown += [repr(table._handle.storage), str(table._repr_mimebundle_())]
     assert not any(SECRET in text for text in shown)
     assert all(SECRET.encode() not in content for content in objects(root, s3_server.options))
+
+
+def test_a_store_that_permits_no_deletions_names_the_permission(s3_server, monkeypatch) -> None:
+    """S3 answers 200 and denies each key: refused once, by name, and nothing may arrive later."""
+    monkeypatch.setattr(object_storage, "_DOUBT_S", -1.0)
+    root, model = s3_server.new_root(), Model()
+    with Proxy(s3_server) as proxy:
+        table = create(root, proxy.options)
+        proxy.fails = lambda _, method, path: "denied" if path.endswith("?delete") else None
+        table.upsert(batch(0, 9, 1))  # what it has staged stays
+        assert len(proxy.fired) == 1
+        named = r"their permissions \(s3:DeleteObject is missing for \S+/staged/\S+\.staged\)$"
+        with pytest.raises(hn.InvalidTable, match=named):
+            table.upsert(batch(0, 9, 2))
+        assert len(proxy.fired) == 2
+        assert doubted_s(table._handle.storage.root) == math.inf
+        proxy.fails = lambda *_: None
+        table.upsert(batch(0, 9, 3))
+    model.upsert(batch(0, 9, 3))
+    check(root, s3_server.options, model)
 
 
 def test_an_unknown_option_is_named_without_its_value(s3_server: S3Server) -> None:

@@ -3,7 +3,8 @@
 *On disk*: `.hoodie/.hoodie_nb/lock`, JSON: host, process, `witness`, time, purpose, `lease_s`, and
 `released` once it is, or `kept`: before it has expired, only its process may take it again. It is
 created by a PUT that fails if it exists, and replaced by PUTs that fail unless it is still the
-version that was read; it is never deleted, but from a store that ignores these conditions.
+version that was read; it is never deleted. Before it is created, the store is tried: one that
+ignores these conditions, or does not answer, gets no lock, so the next write tries it again.
 
 *Work flow*: a thread replaces the object three times in a lease, which renews it. The holder may
 change the table only within its lease, less a margin, counted from before the request by a clock
@@ -92,6 +93,8 @@ class Lease:
         storage = self._storage
         for _ in range(_TRIES):
             found = storage.read_version(self._path)
+            if found is None and self._path == PATH:
+                self._require_conditions()
             sent_s = _now_s()
             left_s = 0 if found is None else left_s_of(storage, found)
             if found is not None and left_s:
@@ -104,18 +107,16 @@ class Lease:
             version = None if found is None else found.version
             made = storage.replace(self._path, self._text(), version)
             if made is not None:
-                if found is None and self._path == PATH:
-                    self._require_conditions()
                 return sent_s, made
         raise ConcurrentWriter(
             f"{storage.root} is being locked by several processes at the same time: try again"
         )
 
     def _require_conditions(self) -> None:
-        """Raise InvalidConfig if the store replaces the new lock whatever the condition says."""
+        """Raise InvalidConfig if the store replaces its clock whatever the condition says."""
+        self._storage.replace(_CLOCK, _unique(), None)
         for version in (None, '"another"'):
-            if self._storage.replace(self._path, self._text(), version) is not None:
-                self._storage.mark(self._path, None)
+            if self._storage.replace(_CLOCK, _unique(), version) is not None:
                 raise InvalidConfig(
                     f"the store of {self._storage.root} ignores the conditions of a write "
                     "(If-None-Match, If-Match), so two processes could have the lock at once: "
@@ -200,11 +201,11 @@ def left_s_of(storage: Storage, found: "Version") -> int:
     store = cast("ObjectStorage", storage)
     length_s = holder.get("lease_s")
     length_s = length_s if isinstance(length_s, int | float) else store.lease_s
-    left_s = length_s + _SKEW_S - (_store_time(store) - found.modified).total_seconds()
+    left_s = length_s + _SKEW_S - (store_time(store) - found.modified).total_seconds()
     return math.ceil(min(left_s, 1e9)) if left_s > 0 else 0
 
 
-def _store_time(storage: "ObjectStorage") -> datetime:
+def store_time(storage: "ObjectStorage") -> datetime:
     """Return the time of the store's clock; this machine's could be ahead of it."""
     storage.replace(_CLOCK, _unique(), None)
     there = storage.read_version(_CLOCK)

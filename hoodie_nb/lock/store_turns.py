@@ -8,8 +8,9 @@
 | `job-<hash>` | a job that has given way, by the id of its query: a lease of its own |
 
 *Semantics*: the functions of `waiting`. The line is for fairness only; the lease decides who may
-write. A place that has not changed for `ASLEEP_S` while this process looked is passed over, so no
-clocks are compared; of a process of this machine that has ended, after `_STILL_S`. Who does not
+write. A place whose object is older than `ASLEEP_S` is passed over, by the dates of the store: that
+of one's own place, which is put before each look, or of its clock, if others were met; so no clocks
+are compared. One of a process of this machine that has ended is, after `_STILL_S`. Who does not
 wait looks seldom, unless it has met others.
 """
 
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, cast
 
 from hoodie_nb.errors import ConcurrentWriter, HoodieError, StoreFailed
 from hoodie_nb.lock import waiting
-from hoodie_nb.lock.lease import Lease, LockedFile, left_s_of
+from hoodie_nb.lock.lease import Lease, LockedFile, left_s_of, store_time
 from hoodie_nb.lock.lock_file import holder_of, is_at, parsed, shown
 from hoodie_nb.lock.process import has_ended
 from hoodie_nb.storage.fences import doubted_s
@@ -39,16 +40,15 @@ if TYPE_CHECKING:
     from hoodie_nb.storage.object_storage import ObjectStorage
 
 _log = logging.getLogger("hoodie_nb.lock")
-ASLEEP_S = 10.0  # a writer that waits looks each second
-_STILL_S = 2.0
+ASLEEP_S = 12.0  # a writer that waits looks each second; stores date objects in whole seconds
+_STILL_S = 4.0
 _PAUSE_S = 1.0
 
 
 class _Line:
-    """What this process has seen of a table's line; all times are monotonic seconds."""
+    """When this process has looked at a table's line, and met others, in monotonic seconds."""
 
     def __init__(self) -> None:
-        self.places: dict[str, tuple[object, float]] = {}  # state, and since when it has that
         self.looked_s = -math.inf
         self.met_s = -math.inf
 
@@ -122,23 +122,19 @@ def _is_due(storage: Storage, pause_s: float) -> bool:
 
 def _is_awaited(storage: Storage, place: str | None) -> bool:
     line = _line(storage)
-    now = time.monotonic()
-    line.looked_s = now
-    before = line.places
-    line.places = {}
+    line.looked_s = time.monotonic()
+    dates = {entry.name: entry.modified_ms / 1000 for entry in storage.list_folder(TURNS)}
+    now = dates.pop(place or "", 0.0)
+    if dates and not now:
+        now = store_time(cast("ObjectStorage", storage)).timestamp()
     awaited = False
-    for entry in storage.list_folder(TURNS):
-        state = entry.version, entry.modified_ms
-        known, since = before.get(entry.name, (None, now))
-        line.places[entry.name] = state, since if state == known else now
-        if entry.name == place:
-            continue
-        still_s = now - since if state == known else 0.0
-        if still_s > ASLEEP_S or (still_s > _STILL_S and _has_died(storage, entry.name)):
-            _delete(storage, entry.name)  # it has died; or it puts its place again
+    for name, date in dates.items():
+        still_s = now - date
+        if still_s > ASLEEP_S or (still_s > _STILL_S and _has_died(storage, name)):
+            _delete(storage, name)  # it has died; or it puts its place again
         else:
-            line.met_s = now
-            awaited |= place is None or entry.name < place
+            line.met_s = line.looked_s
+            awaited |= place is None or name < place
     return awaited
 
 

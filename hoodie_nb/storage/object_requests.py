@@ -121,6 +121,7 @@ def server_of(root: str, options: Mapping[str, str]) -> str:
 def reason_of(error: Exception) -> str:
     """Return what a failed request met, in our words: the client's text may have a signature."""
     text = str(error).replace("retry_timeout", "")  # the client names it in every error
+    text = text.replace("(code: AccessDenied)", "status code: 403")  # of a list of deletions
     status = re.search(r"status code: (\d{3})", text)
     if status:
         return f"status {status[1]}"
@@ -144,12 +145,12 @@ def repeated(attempt: Callable[[], Any], where: str, tries: int, server: str) ->
             time.sleep(min(_PAUSE_S * 2**number, _LONGEST_S))
         try:
             return attempt()
-        except (of.PermissionDeniedError, of.UnauthenticatedError):
-            raise _refused(where) from None
+        except (of.PermissionDeniedError, of.UnauthenticatedError) as error:
+            raise _refused(where, error) from None
         except (of.GenericError, of.JoinError) as error:
             reason = reason_of(error)
             if reason in ("status 401", "status 403"):  # of a service for credentials
-                raise _refused(where) from None
+                raise _refused(where, error) from None
         except of.AlreadyExistsError:
             raise FileExistsError(errno.EEXIST, "the object exists", where) from None
         except FileNotFoundError:
@@ -160,10 +161,12 @@ def repeated(attempt: Callable[[], Any], where: str, tries: int, server: str) ->
     )
 
 
-def _refused(where: str) -> InvalidTable:
+def _refused(where: str, error: Exception) -> InvalidTable:
+    key = re.search(r"DeleteObjects request failed for key (.+?): ", str(error))
+    more = f" (s3:DeleteObject is missing for {key[1]})" if key else ""
     return InvalidTable(
         f"{where}: the store refuses the request: check the credentials in storage_options or the "
-        "environment, and their permissions"
+        f"environment, and their permissions{more}"
     )
 
 

@@ -9,7 +9,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -256,6 +258,25 @@ def test_a_store_that_ignores_conditions_is_refused(s3_server: S3Server, header:
             Table.create(place.root, **how)
         proxy.ignored = None
         assert Table.create(place.root, **how).upsert(ROWS)
+
+
+@pytest.mark.parametrize("ignored", ["if-match", None])
+@pytest.mark.parametrize("first", range(1, 5))
+def test_a_trial_that_fails_is_repeated_and_keeps_no_lease(
+    s3_server: S3Server, first: int, ignored: str | None
+) -> None:
+    """From one of its requests on, the store fails the first write: the second one tries again."""
+    with Proxy(s3_server) as proxy:
+        place = Place(s3_server.new_root(), proxy.options)
+        proxy.ignored = ignored
+        asked = count()
+        proxy.fails = lambda *_: "503" if next(asked) > first else None
+        with pytest.raises(StoreFailed), writing(place.storage(), 0.0):
+            pass
+        proxy.fails = lambda *_: None
+        refused = pytest.raises(InvalidConfig, match="supports conditional writes")
+        with refused if ignored else nullcontext(), writing(place.storage(), 0.0):
+            place.storage().put("x", b"1")
 
 
 def test_a_holder_on_a_copy_of_this_machine_may_live(

@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -36,7 +37,7 @@ from hoodie_nb.programs.doctor import doctor
 from hoodie_nb.storage import object_storage
 from hoodie_nb.storage.addresses import storage_at
 from hoodie_nb.storage.object_storage import ObjectStorage
-from hoodie_nb.storage.storage import TURNS
+from hoodie_nb.storage.storage import TURNS, Entry
 
 
 class Place:
@@ -171,7 +172,7 @@ def test_a_lone_job_lists_the_line_three_times_in_a_lease(s3_server, tmp_path: P
 
 
 def test_a_dead_writer_that_waited_is_passed_over(place: Place, monkeypatch) -> None:
-    """Its place does not change any more; who looks for ten seconds deletes it."""
+    """Its place becomes older than those of the living; who looks then deletes it."""
     monkeypatch.setattr(store_turns, "ASLEEP_S", 1.5)
     place.there.mark(f"{TURNS}/000000000001-dead", b"{}")
     with writing(place.here, 30.0):
@@ -194,6 +195,71 @@ def test_a_dead_writer_of_this_machine_is_passed_over_soon(place: Place, monkeyp
     with pytest.raises(ConcurrentWriter), writing(place.here, 3.0):
         pass
     assert place.here.file_names(TURNS) == ["000000000001-sleeps"]
+
+
+def date_back(monkeypatch: pytest.MonkeyPatch, age_s: int) -> None:
+    """Let the store's dates of the line be older: its writers have put nothing for so long."""
+    listed = ObjectStorage.list_folder
+
+    def older(self: ObjectStorage, folder: str) -> list[Entry]:
+        back_ms = 1000 * age_s if folder == TURNS else 0
+        entries = listed(self, folder)
+        return [replace(entry, modified_ms=entry.modified_ms - back_ms) for entry in entries]
+
+    monkeypatch.setattr(ObjectStorage, "list_folder", older)
+
+
+@pytest.mark.parametrize("age_s", [4, 14])
+def test_who_does_not_wait_passes_over_a_dead_writer(place: Place, monkeypatch, age_s: int) -> None:
+    """Its process looks once, and is new: the store knows how old a place is."""
+    place.there.mark(f"{TURNS}/000000000001-dead", b"{}")
+    date_back(monkeypatch, age_s)
+    for _ in range(2):
+        monkeypatch.setattr(store_turns, "_lines", {})
+        refused = pytest.raises(ConcurrentWriter, match="came before")
+        with refused if age_s == 4 else nullcontext(), writing(place.here, 0.0):
+            place.here.put("x", b"1")
+    assert place.here.file_names(TURNS) == ["000000000001-dead"][: age_s == 4]
+
+
+def test_a_slow_writer_that_is_passed_over_at_first_sight_has_its_turn(
+    place: Place, monkeypatch
+) -> None:
+    """It lives, but nothing of it has arrived for long: it loses its place, and puts it again."""
+    with ExitStack() as after, writing(place.here):
+        other = after.enter_context(waiting(place))
+        (name,) = place.here.file_names(TURNS)
+        with monkeypatch.context() as slow:
+            date_back(slow, 14)
+            store_turns.refuse_early(place.here, None)
+        while place.here.file_names(TURNS) != [name]:
+            assert not other.done()
+        look_again(place.here)
+        with pytest.raises(ConcurrentWriter, match="came before"):
+            store_turns.refuse_early(place.here, None)
+    assert other.result() == "had it"
+
+
+def test_the_store_is_asked_for_its_time_only_by_who_meets_others(
+    s3_server: S3Server, tmp_path: Path, monkeypatch
+) -> None:
+    """Who meets nobody sends no request for it; who waits has the date of its own place."""
+    with Proxy(s3_server) as proxy:
+        place = Place(s3_server.new_root(), proxy.options, tmp_path)
+        with writing(place.here, 0.0):
+            pass
+        proxy.counts.clear()
+        monkeypatch.setattr(store_turns, "_lines", {})
+        with writing(place.here, 0.0):
+            pass
+        assert proxy.counts == {"LIST": 1, "GET": 1, "PUT": 2}
+        with ExitStack() as line:
+            store_turns.take_place(place.there, line)
+            own = store_turns.take_place(place.here, line)
+            proxy.counts.clear()
+            with pytest.raises(ConcurrentWriter, match="came before"):
+                store_turns.refuse_early(place.here, own)
+            assert proxy.counts == {"LIST": 1, "PUT": 1}
 
 
 def test_two_threads_of_a_job_share_a_turn(place: Place) -> None:
@@ -259,7 +325,7 @@ def test_a_job_whose_life_was_taken_does_not_write_again(place: Place, monkeypat
         assert other.result() == "had it"
     job._living._lease._ended.set()  # type: ignore[union-attr]  # it sleeps
     with monkeypatch.context() as later, writing(place.there, 0.0):
-        later.setattr(lease, "_store_time", lambda _: datetime.now(UTC) + timedelta(seconds=63))
+        later.setattr(lease, "store_time", lambda _: datetime.now(UTC) + timedelta(seconds=63))
         store_turns.refuse_living(place.there)  # as a restore does
     job._living._lease._sent_s -= 61  # type: ignore[union-attr]
     for _ in range(2):

@@ -137,7 +137,7 @@ def _release(patch: Patch) -> None:
 def _store_clock(patch: Patch) -> None:
     from datetime import UTC, datetime, timedelta
 
-    patch.setattr(lease, "_store_time", lambda storage: datetime.now(UTC) + timedelta(hours=1))
+    patch.setattr(lease, "store_time", lambda storage: datetime.now(UTC) + timedelta(hours=1))
 
 
 BROKEN: dict[str, Callable[[Patch], None]] = {
