@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -378,44 +376,3 @@ def test_a_commit_that_was_archived_meanwhile_is_not_called_refused(
     assert found.to_arrow().num_rows == 14 and other.came == 1
     found.upsert(rows(10, 12, 9))
     assert found.to_arrow().num_rows == 14
-
-
-@pytest.mark.parametrize("dies", [False, True])
-@pytest.mark.parametrize("version", [6, 9])
-def test_a_completed_file_that_arrives_during_its_rollback_does_not_count(
-    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, version: int, dies: bool
-) -> None:
-    """S looks before its instant has left the timeline; B goes on, or the writer after it does."""
-    other, hit = Other(s3_server), failpoints.hit
-    half, seen = threading.Event(), threading.Event()
-
-    def stops(name: str, *more: Any) -> None:
-        if name == "rollback.files.post" and not half.is_set():
-            half.set()
-            assert seen.wait(60)
-            if dies:
-                raise OSError
-        hit(name, *more)
-
-    monkeypatch.setattr(failpoints, "hit", stops)
-    with Proxy(s3_server) as proxy, ThreadPoolExecutor(1) as pool:
-        given, kind = proxy.options, kind_of(version)
-        table = Table.create(other.root, schema=schema_of(), storage_options=given, **KEYS, **kind)
-        table.upsert(rows(0, 10, 1))
-        writes = []
-
-        def fails(_: int, method: str, path: str) -> None:
-            if not writes and method == "PUT" and COMPLETED.search(path):
-                writes.append(pool.submit(other.writes))
-                assert half.wait(60)
-
-        proxy.fails = fails
-        with pytest.raises(hn.CommitFailed, match="it is not known whether"):
-            table.upsert(rows(0, 20, 2))
-        seen.set()
-        assert isinstance(writes[0].exception(), OSError if dies else type(None))
-    end_holder(ObjectStorage(other.root, s3_server.options))
-    found = hn.Table.open(other.root, storage_options=s3_server.options)
-    found.upsert(rows(100, 104, 6))
-    assert found.to_arrow().num_rows == 14
-    assert found.fsck() == []
