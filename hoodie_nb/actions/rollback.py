@@ -39,6 +39,7 @@ _COMPLETED = "hoodie_nb.completed"  # the note: the commit was completed when th
 # its values: no restore is needed to complete it, or one
 _BY_HAND = "true"
 _RESTORED = "restore"
+_PENDING = "hoodie_nb.pending"  # the note: it was not, so its completed file may only be late
 _PLAN = load_schema("HoodieRollbackPlan")
 _METADATA = load_schema("HoodieRollbackMetadata")
 
@@ -54,6 +55,11 @@ class RollbackPlan(NamedTuple):
     def by_hand(self) -> bool:
         """Whether a writer may undo the instant, although completed, without a restore."""
         return self.notes.get(_COMPLETED) == _BY_HAND and self.instant.action in COMMITS
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a completed file of the instant can only have come after the plan."""
+        return _PENDING in self.notes
 
 
 def roll_back(table: TableHandle, instant: Instant, *, keep_staged: bool = False) -> bool:
@@ -71,7 +77,8 @@ def roll_back(table: TableHandle, instant: Instant, *, keep_staged: bool = False
     found = [path for path in marked if storage.entry(path)]
     paths = marked if is_remote(storage.root) else found
     if paths:
-        plan = RollbackPlan(instant, paths)
+        notes = {_PENDING: "true"} if is_remote(storage.root) else {}
+        plan = RollbackPlan(instant, paths, notes)
         rollback = timeline.request("rollback", _encoded(table, plan))
         failpoints.hit("rollback.plan.post")
         _finish(table, rollback, plan)
@@ -124,7 +131,7 @@ def finish_rollbacks(table: TableHandle) -> list[Instant]:
     undone = []
     for rollback in table.timeline.listing.pending_of("rollback"):
         plan = read_rollback(table, rollback)
-        _finish(table, rollback, plan, completed=plan.by_hand)
+        _finish(table, rollback, plan, completed=plan.by_hand or plan.is_late)
         undone.append(plan.instant)
     return undone
 
@@ -198,7 +205,11 @@ def _has_completed(timeline: Timeline, instant: Instant) -> bool:
 def _finish(
     table: TableHandle, rollback: Instant, plan: RollbackPlan, *, completed: bool = False
 ) -> None:
-    """Execute a plan; if the instant is `completed`, it is withdrawn first."""
+    """Execute a plan; if the instant is `completed`, it is withdrawn first.
+
+    A store may receive its completed file meanwhile. Its writer deletes it if it then sees that the
+    instant has left the timeline, else it came before the last look here.
+    """
     storage = table.storage
     timeline = table.timeline
     instant = plan.instant
@@ -218,6 +229,8 @@ def _finish(
         if ENDS_AS[action] == instant.action:  # it may have been the compaction of another engine
             timeline.remove(Instant(instant.requested_time, action))
     failpoints.hit("rollback.instant.post")
+    if is_remote(storage.root):
+        timeline.withdraw(instant)
     timeline.complete(rollback, encode(_METADATA, _metadata(rollback, instant, plan.files)))
     with suppress(OSError):  # the rollback is complete: the next writer removes the markers
         failpoints.hit("rollback.completed.post")
@@ -275,7 +288,7 @@ def _metadata(rollback: Instant, instant: Instant, files: Sequence[str]) -> dict
 def read_rollback(table: ReadHandle, rollback: Instant) -> RollbackPlan:
     """Return the plan of a pending rollback; InvalidTable if it cannot be completed here."""
     plan = _read_plan(table, rollback)
-    if _has_completed(table.timeline, plan.instant):
+    if _has_completed(table.timeline, plan.instant) and not plan.is_late:
         time17 = plan.instant.requested_time
         newest = table.timeline.listing.commits[-1].requested_time
         if _COMPLETED not in plan.notes:

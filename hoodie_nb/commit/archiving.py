@@ -16,6 +16,7 @@ missing, which would hide its rows. After a crash the next archiving adds nothin
 *Source:* TimelineArchiverV1 and V2, HUDI-7207.
 """
 
+import itertools
 from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
@@ -100,6 +101,25 @@ def archive(table: TableHandle, plan: ArchivePlan, emit: Emit) -> None:
         orphans=len(plan.orphans),
     )
     to.tidy()
+
+
+def finish_archiving(table: TableHandle) -> None:
+    """Delete the oldest completed files if they are archived: an archiving was not finished.
+
+    Or a store has received one after it: as the first one it would hide the rows of later commits
+    that are archived. Such a commit has no other file on the timeline.
+    """
+    timeline = table.timeline
+    listing = timeline.listing
+    alone = list[Instant]()
+    for done in listing.commits[:-1]:
+        if any(map(listing.has, timeline.layout.earlier(done))):
+            break
+        alone.append(done)
+    archived = timeline.archive.commits()[0] if alone else ()
+    known = [*itertools.takewhile(lambda done: done.requested_time in archived, alone)]
+    if known:
+        timeline.drop(known)
 
 
 def _contents(table: TableHandle, instant: Instant) -> Contents:

@@ -152,12 +152,13 @@ def _is_archived(table: TableHandle, time17: str) -> bool:
 def _withdraw(table: TableHandle, time17: str, *, gone: bool) -> None:
     """Delete a completed file that the store received after the instant was rolled back.
 
-    Or, from version 8 on, one beside a later one of another process: the last stays, so that of
-    two that are late one does.
+    Or after it was archived: the timeline would begin with it. Or, from version 8 on, one beside a
+    later one of another process: the last stays, so that of two that are late one does.
     """
     timeline = table.timeline
     done = timeline.completed(time17)
-    unwanted = gone and not _is_archived(table, time17)
+    is_first = timeline.refresh().commit_times[:1] == (time17,)
+    unwanted = gone and (is_first or not _is_archived(table, time17))
     if timeline.layout.number == 2:
         done = timeline.sent
         if done is None or done.requested_time != time17:

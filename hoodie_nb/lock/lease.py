@@ -27,7 +27,6 @@ lease is `kept`.
 import io
 import json
 import math
-import os
 import threading
 import time
 import uuid
@@ -39,7 +38,7 @@ from typing import TYPE_CHECKING, cast
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig
 from hoodie_nb.lock.forks import register
 from hoodie_nb.lock.lock_file import PATH, holder_of, parsed, shown
-from hoodie_nb.lock.process import has_surely_ended, process_identity, witness
+from hoodie_nb.lock.process import Witness, has_surely_ended
 from hoodie_nb.storage.fences import doubted_s
 from hoodie_nb.storage.storage import OURS, Storage
 
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
 _CLOCK = f"{OURS}/clock"
 _SKEW_S = 2.0  # stores date objects in whole seconds
 _TRIES = 5
+_kept: dict[str, bytes] = {}  # what this process has left in its locks
 
 
 class Lease:
@@ -70,17 +70,17 @@ class Lease:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._unanswered: tuple[float, bytes] | None = None  # a renewal that may have been done
-        self._process = os.getpid()
-        leased = {"lease_s": self._length_s, "witness": witness()}
-        self._holder = {**holder_of(purpose), **leased}
-        self._sent_s, self._version = self._take()
+        self._holder = {**holder_of(purpose), "lease_s": self._length_s}
+        self._witness = Witness()
         try:
+            self._sent_s, self._version = self._take()
             self.closed = False
             taken(self)
             register(self)
             threading.Thread(target=self._renew_often, name="table-lease", daemon=True).start()
         except BaseException:  # the thread may run already
             self.close()
+            self._witness.close()
             raise
 
     def __enter__(self) -> "Lease":
@@ -124,7 +124,8 @@ class Lease:
                 )
 
     def _text(self, state: str = "held") -> bytes:
-        return json.dumps({**self._holder, "renewal": uuid.uuid4().hex, state: True}).encode()
+        new = {"witness": self._witness.renewed(), "renewal": uuid.uuid4().hex}
+        return json.dumps({**self._holder, **new, state: True}).encode()
 
     def _renew_often(self) -> None:
         while not self._ended.wait(self._length_s / 3 if self._fresh() else self._length_s / 20):
@@ -178,14 +179,20 @@ class Lease:
             return
         self.closed = True
         self._ended.set()
-        if self._process == os.getpid():
-            with self._lock, suppress(Exception):  # else the lease expires
-                self._settle()
-                if not self.lost:
-                    doubted = doubted_s(self._storage.root) < self._length_s
-                    kept = doubted and self._path == PATH  # the life of a job guards no change
-                    text = self._text("kept" if kept else "released")
-                    self._storage.replace(self._path, text, self._version)
+        if not self._witness.forked:
+            self._release()
+            self._witness.close()
+
+    def _release(self) -> None:
+        with self._lock, suppress(Exception):  # else the lease expires
+            self._settle()
+            if not self.lost:
+                doubted = doubted_s(self._storage.root) < self._length_s
+                kept = doubted and self._path == PATH  # the life of a job guards no change
+                text = self._text("kept" if kept else "released")
+                if kept:
+                    _kept[self._storage.root] = text
+                self._storage.replace(self._path, text, self._version)
 
 
 LockedFile = io.FileIO | Lease
@@ -194,8 +201,7 @@ LockedFile = io.FileIO | Lease
 def left_s_of(storage: Storage, found: "Version") -> int:
     """Return how many seconds a lease may not be taken, by the store's clock; 0: it is free."""
     holder = parsed(found.content)
-    process = holder.get("process")
-    kept = holder.get("kept") and process is not None and process == process_identity(os.getpid())
+    kept = _kept.get(storage.root) == found.content
     if holder.get("released") or kept or has_surely_ended(holder):
         return 0
     store = cast("ObjectStorage", storage)

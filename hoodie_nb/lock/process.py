@@ -5,13 +5,13 @@ start of the machine with its space of process ids, the id, and the time at whic
 
 Copies of one running virtual machine share what identifies it. So who must not err, as with a lease
 on a store, asks for the *witness*, too: a file in the folder for temporary files, which its process
-keeps locked. A copy of the machine has no file of that name.
+keeps locked. It has a new name whenever the lease is renewed: a copy of the machine that was made
+before, with the process, has no file of that name.
 
 **Caveats**: Linux only, by `/proc`; elsewhere no process has an identity. A killed process leaves
-its witness, an empty file.
+its witness, an empty file. Of a copy, the process may die before the next renewal.
 """
 
-import atexit
 import fcntl
 import io
 import os
@@ -19,7 +19,6 @@ import tempfile
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
 from hoodie_nb.lock.forks import register
@@ -95,26 +94,45 @@ def _is_unlocked(witness: object) -> bool:
         return False
 
 
-def witness() -> str | None:
-    """Return the name of this process's witness; None if there can be none."""
-    file = _witness(os.getpid())
-    return None if file is None else os.path.basename(str(file.name))
+class Witness:
+    """A file that this process keeps locked until `close`; a forked child closes its copy."""
 
-
-@cache
-def _witness(pid: int) -> io.FileIO | None:
-    """Make the witness of this process, which a forked child closes: it has its own."""
-    with suppress(OSError):
-        name = f"{_PREFIX}{pid}-{uuid.uuid4().hex}"
-        file = io.FileIO(os.path.join(tempfile.gettempdir(), name), "x")
-        atexit.register(_delete, file)
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        register(file)
-        return file
-    return None
-
-
-def _delete(file: io.FileIO) -> None:
-    if not file.closed:
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._file: io.FileIO | None = None
         with suppress(OSError):
-            os.unlink(file.name)
+            self._path = _new_path()
+            file = io.FileIO(self._path, "x")
+            register(file)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._file = file
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is the copy of a forked child."""
+        return self._process != os.getpid()
+
+    def renewed(self) -> str | None:
+        """Give it a new name, which no copy of the machine has, and return that; None without it.
+
+        The file may have been deleted by what clears the folder.
+        """
+        if self._file is None or self._file.closed:
+            return None
+        with suppress(OSError):
+            path = _new_path()
+            os.rename(self._path, path)
+            self._path = path
+            return os.path.basename(path)
+        return None
+
+    def close(self) -> None:
+        """Delete it; in a forked child, nothing."""
+        if self._file is not None and not self._file.closed:
+            with suppress(OSError):
+                os.unlink(self._path)
+            self._file.close()
+
+
+def _new_path() -> str:
+    return os.path.join(tempfile.gettempdir(), f"{_PREFIX}{os.getpid()}-{uuid.uuid4().hex}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,11 +22,12 @@ from tables import schema_of
 
 from hoodie_nb import Table
 from hoodie_nb.errors import ConcurrentWriter, InvalidConfig, StoreFailed
+from hoodie_nb.lock import process as lives
 from hoodie_nb.lock.job import JobHold
 from hoodie_nb.lock.lease import _CLOCK, Lease
 from hoodie_nb.lock.lock import writing
 from hoodie_nb.lock.lock_file import PATH
-from hoodie_nb.lock.process import has_surely_ended, machine, witness
+from hoodie_nb.lock.process import Witness, has_surely_ended, machine
 from hoodie_nb.storage.object_requests import Version
 from hoodie_nb.storage.object_storage import ObjectStorage
 
@@ -288,6 +290,41 @@ def test_a_holder_on_a_copy_of_this_machine_may_live(
         Lease(killed_holder.storage(), "the next")
 
 
+@pytest.mark.parametrize("copied", ["before", "during"])
+def test_a_process_that_was_copied_with_its_machine_does_not_speak_for_the_other(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied: str
+) -> None:
+    """It began before the copy was made, and is killed there; here it has a lease."""
+    machines = [tmp_path / "one", tmp_path / "two"]
+    machines[0].mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(machines[0]))
+    with Lease(place.storage(), "an earlier write"):
+        if copied == "before":
+            shutil.copytree(*machines)
+    with Lease(place.storage(), "a write") as lease:
+        if copied == "during":
+            shutil.copytree(*machines)
+            lease.renew()
+        monkeypatch.setattr(tempfile, "tempdir", str(machines[1]))
+        monkeypatch.setattr(lives, "has_ended", lambda _: True)
+        with pytest.raises(ConcurrentWriter, match="a write"):
+            Lease(place.storage(), "the next")
+    assert [*machines[0].iterdir()] == []
+
+
+def test_a_lease_that_a_copy_of_this_process_keeps_is_not_free(place: Place) -> None:
+    """Copies of a running virtual machine start processes with one id at one time, too."""
+    storage = place.storage()
+    with Lease(storage, "a write"):
+        pass
+    found = storage.read_version(PATH)
+    assert found is not None
+    said = {key: value for key, value in json.loads(found.content).items() if key != "released"}
+    storage.replace(PATH, json.dumps({**said, "kept": True}).encode(), found.version)
+    with pytest.raises(ConcurrentWriter, match="a write"):
+        Lease(storage, "the next")
+
+
 @pytest.mark.parametrize("name", [None, 7, "", "hosts", "../hosts", "hoodie_nb-lives-/../hosts"])
 def test_a_witness_is_not_trusted(
     name: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -300,13 +337,17 @@ def test_a_witness_is_not_trusted(
 
 
 def test_who_locks_its_witness_lives() -> None:
-    """Whatever its process id says; also beside a child, whose witness is another one."""
-    name = witness()
+    """Whatever its process id says; also beside a child, which has none of it."""
+    witness = Witness()
+    name = witness.renewed()
     child = os.fork()
     if child == 0:
-        os._exit(7 if witness() != name else 8)
+        witness.close()
+        os._exit(7 if witness.renewed() is None else 8)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     assert (Path(tempfile.gettempdir()) / str(name)).exists()
+    assert not has_surely_ended({"process": [machine(), "1", "0"], "witness": name})
+    witness.close()
     assert not has_surely_ended({"process": [machine(), "1", "0"], "witness": name})
 
 

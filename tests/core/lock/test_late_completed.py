@@ -1,0 +1,93 @@
+"""A completed file that arrives late: while its instant is rolled back, or was archived."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from core.faulty_objects import end_holder
+from core.lock import test_lost_lease
+from core.lock.test_lost_lease import BATCHES, COMPLETED, KEYS, Other, Run, rows
+from core.lock.test_turns import Stream
+from s3_server import Proxy, S3Server
+from tables import kind_of, schema_of
+
+import hoodie_nb as hn
+from hoodie_nb import Table, failpoints
+from hoodie_nb.commit import publishing
+from hoodie_nb.evidence.handle import open_table
+from hoodie_nb.storage.object_storage import ObjectStorage
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_completed_file_that_arrives_during_its_rollback_does_not_count(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, version: int, dies: bool
+) -> None:
+    """S looks before its instant has left the timeline; B goes on, or the writer after it does."""
+    other, hit = Other(s3_server), failpoints.hit
+    half, seen = threading.Event(), threading.Event()
+
+    def stops(name: str, *more: Any) -> None:
+        if name == "rollback.files.post" and not half.is_set():
+            half.set()
+            assert seen.wait(60)
+            if dies:
+                raise OSError
+        hit(name, *more)
+
+    monkeypatch.setattr(failpoints, "hit", stops)
+    with Proxy(s3_server) as proxy, ThreadPoolExecutor(1) as pool:
+        given, kind = proxy.options, kind_of(version)
+        table = Table.create(other.root, schema=schema_of(), storage_options=given, **KEYS, **kind)
+        table.upsert(rows(0, 10, 1))
+        writes = []
+
+        def fails(_: int, method: str, path: str) -> None:
+            if not writes and method == "PUT" and COMPLETED.search(path):
+                writes.append(pool.submit(other.writes))
+                assert half.wait(60)
+
+        proxy.fails = fails
+        with pytest.raises(hn.CommitFailed, match="it is not known whether"):
+            table.upsert(rows(0, 20, 2))
+        seen.set()
+        assert isinstance(writes[0].exception(), OSError if dies else type(None))
+    end_holder(ObjectStorage(other.root, s3_server.options))
+    found = hn.Table.open(other.root, storage_options=s3_server.options)
+    found.upsert(rows(100, 104, 6))
+    assert found.to_arrow().num_rows == 14
+    assert found.fsck() == []
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_completed_file_that_arrives_after_its_archiving_hides_no_rows(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, version: int, dies: bool
+) -> None:
+    """B has completed S's checkpoint, written more, and archived it all; S deletes it, or dies."""
+    few = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2}
+    kind = {"table_version": version, "options": {**few, "hoodie.keep.max.commits": 30}}
+    monkeypatch.setattr(test_lost_lease, "kind_of", lambda _: kind)
+
+    def goes_on(_: Stream) -> None:
+        b = Table.open(run.same.root, storage_options=s3_server.options)
+        b.insert([{"id": "alone", "p": "par2", "ts": 3, "v": 3}])
+        for number in range(200, 204):
+            b.insert(rows(number, number + 1, 3))
+        b.archive()
+        if dies:
+            monkeypatch.setattr(publishing, "_lost_meanwhile", lambda *_: hn.CommitFailed(""))
+
+    run = Run(s3_server, COMPLETED.pattern, goes_on)
+    assert isinstance(run.commits(), hn.CommitFailed)
+    found = hn.Table(open_table(run.same))
+    if dies:
+        found.upsert(rows(200, 201, 4))
+    assert found.to_arrow().num_rows == len(BATCHES[0][1]) + 5
+    found.insert(rows(300, 301, 4))
+    found.archive()
+    assert found.to_arrow().num_rows == len(BATCHES[0][1]) + 6
+    assert found.fsck() == []
