@@ -136,6 +136,18 @@ def finish_rollbacks(table: TableHandle) -> list[Instant]:
     return undone
 
 
+def drop_overtaken(table: TableHandle) -> None:
+    """Remove plans that a store received late, after a commit: their writer got an error.
+
+    Nothing of a plan is done before it is inflight.
+    """
+    listing = table.timeline.listing
+    if is_remote(table.storage.root):
+        for plan in listing.pending_of("rollback", "restore"):
+            if plan.state is State.REQUESTED and listing.commit_times[-1:] > (plan.requested_time,):
+                table.timeline.remove(plan)
+
+
 def planned_rollbacks(table: ReadHandle) -> list[RollbackPlan]:
     """Return the plans of all pending rollbacks; raise if one cannot be completed."""
     pending = table.timeline.listing.pending_of("rollback")

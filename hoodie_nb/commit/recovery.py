@@ -14,7 +14,12 @@ from dataclasses import replace
 
 from hoodie_nb.actions.publish import sweep_all
 from hoodie_nb.actions.restore_plan import notes_by, restores, undone_by
-from hoodie_nb.actions.rollback import finish_rollbacks, planned_rollbacks, roll_back
+from hoodie_nb.actions.rollback import (
+    drop_overtaken,
+    finish_rollbacks,
+    planned_rollbacks,
+    roll_back,
+)
 from hoodie_nb.actions.savepoints import drop_pending_savepoints
 from hoodie_nb.commit.archiving import finish_archiving
 from hoodie_nb.commit.cleaning import finish_cleans
@@ -111,6 +116,7 @@ class Recovery:
         table = self.table
         table.reload_to_write()
         finish_archiving(table)
+        drop_overtaken(table)
         self._finish_restores()
         refuse_other_engines(table, self.prepared.instant_times())
         self.notes.catch_up()

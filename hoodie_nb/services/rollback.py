@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from hoodie_nb.actions.restore_plan import ACTION as RESTORE
 from hoodie_nb.actions.restore_plan import files_of
-from hoodie_nb.actions.rollback import planned_rollbacks, undo
+from hoodie_nb.actions.rollback import drop_overtaken, planned_rollbacks, undo
 from hoodie_nb.actions.savepoints import commit_as_of, saved
 from hoodie_nb.commit.restoring import plan_restore
 from hoodie_nb.errors import InvalidConfig, WriteFailed
@@ -55,6 +55,8 @@ def rollback(
     `seen`: the newest one before the call waited for its turn.
     """
     table.reload()
+    if not dry_run:
+        drop_overtaken(table)
     restoring = table.timeline.listing.pending_of(RESTORE)
     begun = [] if restoring else [plan.instant for plan in planned_rollbacks(table)]
     wanted = commit_as_of(table, commit)

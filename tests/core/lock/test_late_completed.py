@@ -1,4 +1,4 @@
-"""A completed file that arrives late: while its instant is rolled back, or was archived."""
+"""Late files of the timeline: completed while it is rolled back or was archived; plans to undo."""
 
 from __future__ import annotations
 
@@ -90,4 +90,37 @@ def test_a_completed_file_that_arrives_after_its_archiving_hides_no_rows(
     found.insert(rows(300, 301, 4))
     found.archive()
     assert found.to_arrow().num_rows == len(BATCHES[0][1]) + 6
+    assert found.fsck() == []
+
+
+@pytest.mark.parametrize("again", ["upsert", "rollback", "restore"])
+@pytest.mark.parametrize("what", ["rollback", "restore"])
+def test_a_plan_to_undo_commits_that_arrives_after_a_later_commit_is_dropped(
+    s3_server: S3Server, what: str, again: str
+) -> None:
+    """Its caller has got an error; whoever writes next is not refused."""
+    other = Other(s3_server)
+
+    def fails(_: int, method: str, path: str) -> None:
+        if not other.came and method == "PUT" and f".{what}.requested" in path:
+            other.writes()
+
+    with Proxy(s3_server) as proxy:
+        given = {"schema": schema_of(), "storage_options": proxy.options, **KEYS}
+        table = Table.create(other.root, **given, **kind_of(9))
+        first = table.upsert(rows(0, 10, 1))
+        table.upsert(rows(0, 10, 2))
+        proxy.fails = fails
+        with pytest.raises(hn.ConcurrentWriter):
+            table.rollback() if what == "rollback" else table.restore(first)
+    end_holder(ObjectStorage(other.root, s3_server.options))
+    found = hn.Table.open(other.root, storage_options=s3_server.options)
+    if again == "upsert":
+        found.upsert(rows(0, 10, 6))
+    else:
+        found.rollback() if again == "rollback" else found.restore(first)
+    assert found.to_arrow().num_rows == (14 if again == "upsert" else 10)
+    assert {ts for ts in found.to_arrow()["ts"].to_pylist() if ts != 5} == {
+        {"upsert": 6, "rollback": 2, "restore": 1}[again]
+    }
     assert found.fsck() == []
