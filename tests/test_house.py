@@ -205,7 +205,7 @@ def test_library_stays_small():
     lines = {path: len(path.read_text().splitlines()) for path in FILES}
     assert [f"{path}: {n}" for path, n in lines.items() if n > 400] == []
     lab = {path for path in FILES if module_of(path).startswith(TEACHING)}
-    assert sum(code_lines(path) for path in FILES if path not in lab) <= 22_380
+    assert sum(code_lines(path) for path in FILES if path not in lab) <= 22_400
     assert sum(code_lines(path) for path in lab) <= 5_110
 
 
