@@ -281,7 +281,6 @@ def _awake(baton: Baton) -> Callable[..., Any]:
     def awake(place: io.FileIO) -> Iterator[Callable[[str], None]]:
         def note(instant_time: str) -> None:
             os.pwrite(place.fileno(), f"{instant_time}{waiting._ORDERED}".encode(), 0)
-            os.utime(place.fileno(), (baton.time(),) * 2)
             baton.tell("noted", instant_time)
 
         baton.place = place
