@@ -1,16 +1,14 @@
 """A batch that is written while its process waits for its turn: in the turn it is only committed.
 
 *Work flow*: a place in the line → the view of now, and an instant's time T, noted in the place →
-files are staged for T without the lock → the turn begins, not before T, with recovery. If nothing
-has come since but cleans, savepoints, and commits before T that left the slices of the batch's
-partitions as they were, T is requested and its files are published. Else they are deleted, and the
-batch is written again.
+files are staged for T without the lock → the turn begins, with recovery. If nothing has come since
+but cleans, savepoints, and commits before T that left the slices of the batch's partitions as they
+were, T is requested and its files are published. Else they are deleted, and the batch is written
+again.
 
 *Semantics*: nobody's writing overlaps with another one's commit, so instants complete in the order
 of their times, and nothing is rolled back: T is not on the timeline before the turn. Where batches
-meet in the same partitions, fewer and fewer are written ahead: the work would be in vain. In a
-merge-on-read table a batch that writes a slice again takes longer than a log. Its T is as far
-ahead as the last such batch took, so that batches that come meanwhile have turns before it.
+meet in the same partitions, fewer and fewer are written ahead: the work would be in vain.
 
 *Fault tolerance*: recovery spares the staged files of a place whose process lives, and deletes
 those of others. Any error is left to the turn, which writes the batch again.
@@ -20,16 +18,13 @@ version 8 on: in layout 1 no completion time tells a reader at a time of day tha
 """
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
 from hoodie_nb.buckets.pipelines import Shape
 from hoodie_nb.buckets.plan import WritePlan
-from hoodie_nb.clock import instant_ms, instant_time
 from hoodie_nb.commit.coordinator import WriteCoordinator
-from hoodie_nb.commit.instant_generator import with_instant
 from hoodie_nb.errors import HoodieError
 from hoodie_nb.events import EventLog
 from hoodie_nb.evidence.handle import TableHandle
@@ -37,19 +32,17 @@ from hoodie_nb.intake.input import arrow_rows, is_stream
 from hoodie_nb.intake.intake import Intake
 from hoodie_nb.local.in_process import keyed_as_arrived, write_in_process
 from hoodie_nb.local.settling import settle
-from hoodie_nb.lock.waiting import noted
 from hoodie_nb.records.prepared import Writing
 from hoodie_nb.rows.runs import partitions_of
 from hoodie_nb.storage.storage import is_remote
-from hoodie_nb.timeline.commits import WriteStatus
-from hoodie_nb.timeline.timeline import Listing, State
+from hoodie_nb.timeline.commits import WriteStatus, action_of
+from hoodie_nb.timeline.timeline import Instant, Listing, State
 from hoodie_nb.view.file_groups import FileSlice
 
 _OPERATIONS = ("upsert", "insert", "bulk_insert", "delete")
 _WRITES = ("commit", "deltacommit")
 _HARMLESS = ("clean", "savepoint")  # no row moves, and the newest slices stay
 _LONGEST_PAUSE = 32
-_LONGEST_LEAD_S = 2.0  # an estimate that is too long is waited for
 _LEFT = (
     *(HoodieError, OSError, pa.ArrowException, MemoryError, AssertionError),
     *(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
@@ -62,7 +55,6 @@ class Luck:
     def __init__(self) -> None:
         self._pause = 0
         self._next = 1
-        self.lead_s = 0.0  # how long a batch that wrote slices again was staged
 
     def tries(self) -> bool:
         """Whether the next batch may be written ahead."""
@@ -128,31 +120,16 @@ class Ahead:
             keyed = keyed_as_arrived(rows, intake)
             if keyed.num_rows == 0:
                 return
+            self._time17 = table.timeline.next_time()
+            note(self._time17)
+            action = action_of(self._operation, merge_on_read=table.config.merge_on_read)
+            instant = Instant(self._time17, action)
             self._coordinator = WriteCoordinator(table, self._events)
-            plan = self._coordinator.plan(None, intake, Shape())
+            self._plan = self._coordinator.plan(instant, intake, Shape())
             groups = table.checked_groups  # a listener that writes gets others
             self._slices = {p: groups.partition(p) for p in partitions_of(keyed)}
-            began = time.monotonic()
-            lead_s = self._luck.lead_s if self._rewrites(plan) else 0.0
-            lead = instant_time(table.clock.now_ms() + int(1000 * lead_s)) if lead_s else ""
-            self._time17 = table.timeline.next_time(after=lead)
-            while self._time17 in noted(table.storage):
-                self._time17 = table.timeline.next_time(after=self._time17)
-            note(self._time17)
-            self._plan = with_instant(plan, self._time17)
-            table.storage.make_folder(self._plan.staged)
             self._statuses = write_in_process(keyed, self._plan, self._events, arrived=True)
-            if self._rewrites(plan):
-                self._luck.lead_s = min(time.monotonic() - began, _LONGEST_LEAD_S)
             self.intake = intake
-        left_s = (instant_ms(self._time17) - table.clock.now_ms()) / 1000
-        if lead_s and left_s > 0:
-            table.clock.sleep(min(left_s, lead_s))
-
-    def _rewrites(self, plan: WritePlan) -> bool:
-        """Whether the batch may write slices again, while others only add logs."""
-        pieces = [piece for found in self._slices.values() for piece in found.values()]
-        return plan.intake.config.merge_on_read and not all(map(plan.may_append, pieces))
 
     def commit(self) -> Writing | None:
         """In the turn: commit what is staged; None if the batch has to be written again."""

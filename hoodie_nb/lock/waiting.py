@@ -8,10 +8,9 @@
 | `job-<hash>` | a running job, by its checkpoint folder; also while another process has a turn |
 
 *Semantics*: without the line, a process that writes in a loop takes the lock again before a
-waiting one looks. So nobody takes the lock while a writer waits that came before; neighbours in the
-line that have noted instants have turns in the order of their times. The place of a dead writer is
-deleted by the next one that looks; a stopped process is passed over after `ASLEEP_S`, and keeps its
-place.
+waiting one looks. So nobody takes the lock while a writer waits that came before. The place
+of a dead writer is deleted by the next one that looks; a stopped process is passed over after
+`ASLEEP_S`, and keeps its place.
 """
 
 import fcntl
@@ -33,7 +32,6 @@ from hoodie_nb.storage.storage import OURS, TURNS, Storage, is_remote
 Meanwhile = Callable[[Callable[[str], None]], None]  # called with what notes an instant's time
 JOB = f"{OURS}/job-"
 ASLEEP_S = 5.0  # a writer that waits looks many times a second
-_ORDERED = "+"  # after a noted time: its writer's version compares it with those of others
 _POLL_S = 0.05  # a job of this process may begin or end meanwhile
 
 
@@ -136,7 +134,7 @@ def awake(place: io.FileIO) -> Iterator[Callable[[str], None]]:
                 os.utime(place.fileno())
 
     def note(instant_time: str) -> None:
-        os.pwrite(place.fileno(), f"{instant_time}{_ORDERED}".encode(), 0)
+        os.pwrite(place.fileno(), instant_time.encode(), 0)
 
     thread = threading.Thread(target=look, name="hoodie-nb-waits", daemon=True)
     try:
@@ -164,7 +162,8 @@ def noted(storage: Storage, *, asleep: bool = True) -> list[str]:
                 opened(storage, path, make=False) as file,
             ):
                 if _is_locked(file) and (asleep or _is_awake(file)):
-                    found.append(_instant_in(file))
+                    text = os.pread(file.fileno(), 17, 0).decode("ascii", "replace")
+                    found.append(text if len(text) == 17 and text.isdigit() else "")
     return found
 
 
@@ -188,37 +187,22 @@ def refuse_behind(root: str) -> NoReturn:
 
 
 def is_awaited(storage: Storage, place: io.FileIO | None = None) -> bool:
-    """Whether another process waits for the lock, and comes before the one with this place.
-
-    Who came first does; but of neighbours that have noted instants, the one with the earlier time.
-    """
-    mine = "" if place is None else _order_of(place)
+    """Whether another process waits for the lock, and came before the one with this place."""
     for name in storage.file_names(TURNS):  # in order
-        is_behind = place is not None and name >= _name(place)
-        if is_behind and not mine:
+        if place is not None and name >= _name(place):
             return False
-        if place is not None and name == _name(place):
-            continue
-        other = _waits(storage, f"{TURNS}/{name}")
-        if other is None:
-            continue
-        if not (mine and other):
-            return not is_behind
-        if other < mine or (other == mine and not is_behind):
+        if _waits(storage, f"{TURNS}/{name}"):
             return True
     return False
 
 
-def _waits(storage: Storage, path: str) -> str | None:
-    """Return the order of the writer that has a place; None if it is dead, or asleep.
-
-    The place of a dead one is deleted.
-    """
+def _waits(storage: Storage, path: str) -> bool:
+    """Whether the writer that has a place is alive and awake; that of a dead one is deleted."""
     file = None
     try:
         file = opened(storage, path, make=False)
         if _is_locked(file):
-            return _order_of(file) if _is_awake(file) else None
+            return _is_awake(file)
         with _despite_failures():  # or it was another user's
             unlinked(storage, path)
     except (FileNotFoundError, InvalidTable):
@@ -226,18 +210,7 @@ def _waits(storage: Storage, path: str) -> str | None:
     finally:
         if file is not None:
             file.close()
-    return None
-
-
-def _instant_in(place: io.FileIO) -> str:
-    """Return the time that a writer has noted in its place, or nothing."""
-    text = os.pread(place.fileno(), 17, 0).decode("ascii", "replace")
-    return text if len(text) == 17 and text.isdigit() else ""
-
-
-def _order_of(place: io.FileIO) -> str:
-    """Return that time if its writer compares it with others', or nothing."""
-    return _instant_in(place) if os.pread(place.fileno(), 1, 17) == _ORDERED.encode() else ""
+    return False
 
 
 def _is_awake(place: io.FileIO) -> bool:

@@ -21,7 +21,6 @@ from core.lock.test_lock import held_elsewhere
 from tables import Model, hudi_rows, kind_of, schema_of, without_meta
 
 from hoodie_nb import Table, failpoints
-from hoodie_nb.buckets.plan import WritePlan
 from hoodie_nb.clock import ManualClock, instant_ms, instant_time
 from hoodie_nb.errors import InvalidConfig, InvalidInput
 from hoodie_nb.events import Event, EventLog
@@ -593,75 +592,6 @@ def test_version_6_is_not_written_ahead(tmp_path: Path) -> None:
     batch.write(lambda _: None)
     assert batch.intake is None
     assert os.listdir(root / STAGED) == []
-
-
-def test_who_comes_meanwhile_passes_a_batch_that_takes_longer(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    """It has the earlier time, and commits first; then the other one fits."""
-    root = tmp_path / "t"
-    make(root, "9 logs")
-    monkeypatch.setattr(WritePlan, "may_append", lambda self, piece: False)
-    storage = open_table(str(root)).storage
-    luck = Luck()
-    luck.lead_s = 2.0
-    batch = Ahead(open_table(str(root)), MINE, "upsert", EventLog(), luck)
-    notes: list[str] = []
-    theirs = [row("k1", "par1", 9, 2)]
-    with contextlib.closing(batch), contextlib.ExitStack() as line:
-        taken = waiting.take_place(storage, line)
-        note = line.enter_context(waiting.awake(taken))
-
-        def passed(time17: str) -> None:
-            notes.append(time17)
-            note(time17)
-            assert Table.open(root).upsert(theirs, wait=30)
-
-        batch.write(passed)
-        assert batch.intake is not None
-        assert instant_ms(notes[0]) <= time.time() * 1000  # it has waited for its time
-        assert not waiting.is_awaited(storage, taken)
-        line.close()
-        with writing(storage):
-            assert batch.commit() is not None
-    assert_rows(root, ("upsert", theirs), ("upsert", MINE))
-    assert Table.open(root).history()["requested_time"].is_monotonic_increasing
-
-
-@pytest.mark.parametrize(
-    "kind, large, leads", [("9 logs", False, True), ("9 logs", True, False), (9, False, False)]
-)
-def test_only_a_batch_that_writes_slices_again_has_a_time_ahead(
-    tmp_path: Path, monkeypatch: Any, kind: int | str, large: bool, leads: bool
-) -> None:
-    """By as long as the last one took; logs, and batches of copy-on-write tables, have none."""
-    root = tmp_path / "t"
-    make(root, kind)
-    monkeypatch.setattr(WritePlan, "may_append", lambda self, piece: large)
-    luck = Luck()
-    for lead_s in (0.0, 0.2):
-        luck.lead_s = lead_s
-        batch = Ahead(open_table(str(root)), STORED, "upsert", EventLog(), luck)
-        notes: list[str] = []
-        before_ms = int(time.time() * 1000)
-        with contextlib.closing(batch):
-            batch.write(notes.append)
-        assert (instant_ms(notes[0]) >= before_ms + 200) == bool(leads and lead_s)
-        assert (luck.lead_s not in (0.0, 0.2)) == leads
-
-
-def test_two_that_wait_have_different_times(tmp_path: Path, monkeypatch: Any) -> None:
-    """Whoever came later would write its batch again."""
-    root = tmp_path / "t"
-    make(root, 9)
-    table = open_table(str(root), ManualClock(1_900_000_000_000))
-    with place(table.storage) as note:
-        note(instant_time(1_900_000_000_000))
-        batch = Ahead(table, MINE, "upsert", EventLog(), Luck())
-        notes: list[str] = []
-        with contextlib.closing(batch):
-            batch.write(notes.append)
-    assert notes == [instant_time(1_900_000_000_001)]
 
 
 def test_luck() -> None:

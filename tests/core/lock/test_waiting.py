@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import io
 import itertools
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -170,65 +168,6 @@ def test_a_place_is_behind_those_that_were_named_by_another_clock(
         second = take_place(storage, line)
         assert places(storage) == [os.path.basename(str(p.name)) for p in (first, second)]
         assert is_awaited(storage, second)
-
-
-def line_of(storage: LocalStorage, notes: list[str], line: ExitStack) -> list[io.FileIO]:
-    """Return the places of writers that came in this order and have noted this, or nothing."""
-    found = []
-    for note in notes:
-        place = take_place(storage, line)
-        assert place is not None
-        os.pwrite(place.fileno(), note.encode(), 0)
-        found.append(place)
-    return found
-
-
-def noted_at(seconds: int) -> str:
-    """Return what a writer notes whose instant has this time."""
-    return f"202601020000{seconds:02}000+"
-
-
-@pytest.mark.parametrize(
-    "notes, order",
-    [
-        ([30, 10, 20], [1, 2, 0]),
-        ([30, None, 10], [0, 1, 2]),  # who has noted nothing is overtaken by nobody
-        ([30, 20, None, 10], [1, 0, 2, 3]),
-        ([10, 10], [0, 1]),
-    ],
-)
-def test_who_has_the_earlier_instant_is_before_its_neighbours(
-    storage: LocalStorage, notes: list[int | None], order: list[int]
-) -> None:
-    """A batch whose instant is some time ahead lets those pass that come meanwhile."""
-    with ExitStack() as line:
-        texts = [noted_at(note) if note else "" for note in notes]
-        waits = dict(enumerate(line_of(storage, texts, line)))
-        for number in order:
-            assert [n for n, p in waits.items() if not is_awaited(storage, p)] == [number]
-            waits.pop(number).close()  # as a dead one: others delete its file
-
-
-def test_a_line_with_an_older_version_is_in_the_order_of_coming(storage: LocalStorage) -> None:
-    """That one does not compare its time with others': if they did, both could wait forever."""
-    with ExitStack() as line:
-        mine, other = line_of(storage, [noted_at(30), noted_at(10)[:17]], line)
-        assert noted(storage) == [noted_at(30)[:17], noted_at(10)[:17]]
-        assert not is_awaited(storage, mine)
-        assert is_awaited(storage, other)
-
-
-def test_in_each_line_somebody_is_first(storage: LocalStorage) -> None:
-    """Nobody waits for himself, whoever has noted what, in whichever order they came."""
-    draw = random.Random(7)
-    for _ in range(60):
-        with ExitStack() as line:
-            notes = [noted_at(draw.randrange(5)) * draw.randrange(2) for _ in range(5)]
-            waits = line_of(storage, notes, line)
-            while waits:
-                (first,) = [place for place in waits if not is_awaited(storage, place)]
-                waits.remove(first)
-                first.close()
 
 
 def test_two_that_look_at_a_dead_place_do_not_disturb_each_other(storage: LocalStorage) -> None:

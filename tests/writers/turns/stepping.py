@@ -25,7 +25,6 @@ from typing import Any, BinaryIO
 from writers.turns.threads import Threads
 
 from hoodie_nb import failpoints
-from hoodie_nb.local import ahead
 from hoodie_nb.local.ahead import Ahead
 from hoodie_nb.lock import forks, job, lock, waiting
 from hoodie_nb.storage.beneath import Place
@@ -72,9 +71,7 @@ class Baton:
         """Let others run."""
         if self.threads is not None:
             self.threads.step()
-        if self.place is not None:
-            os.utime(self.place.fileno(), (self.time(),) * 2)
-        self._ask("waits", self.looked_ms if self.place is None else self.ms)
+        self._ask("waits", self.looked_ms)
 
     def step(self, what: str) -> None:
         """Go on, or wait until the scheduler says so."""
@@ -225,7 +222,6 @@ def simulate(baton: Baton, ids: random.Random) -> None:
     uuid.uuid4 = lambda: uuid.UUID(int=ids.getrandbits(128), version=4)
     lock.time = baton
     job.time = baton
-    ahead.time = baton
     waiting.time = baton
     waiting.os = _Os(baton)
     lock.opened = _opened(baton, lock.opened)
@@ -280,8 +276,8 @@ def _awake(baton: Baton) -> Callable[..., Any]:
     @contextmanager
     def awake(place: io.FileIO) -> Iterator[Callable[[str], None]]:
         def note(instant_time: str) -> None:
-            os.pwrite(place.fileno(), f"{instant_time}{waiting._ORDERED}".encode(), 0)
-            baton.tell("noted", instant_time)
+            os.pwrite(place.fileno(), instant_time.encode(), 0)
+            baton.step("noted")
 
         baton.place = place
         try:

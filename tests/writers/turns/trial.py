@@ -44,7 +44,6 @@ class Process:
     resting: int = 0  # turns of the scheduler for which it sleeps
     waits: bool = False
     place: str = ""  # in the line
-    noted: str = ""  # the instant that it stages
     place_ms: int = 0
     awake_ms: list[int] = field(default_factory=list)
     lives: bool = False  # a stream, also between its turns
@@ -203,13 +202,11 @@ class Trial:
             self.now_ms += NAP_MS
             self.counts["waits"] += 1
         elif kind == "place":
-            process.place, process.place_ms, process.noted = str(value), self.now_ms, ""
+            process.place, process.place_ms = str(value), self.now_ms
             process.awake_ms.append(self.now_ms)
-        elif kind == "noted":
-            process.noted = str(value)
         elif kind == "locked":
             self._check_line(process, *value)  # type: ignore[misc]
-            process.place = process.noted = ""
+            process.place = ""
             self.counts["turns"] += 1
         elif kind == "begins":
             process.begun = int(str(value))
@@ -246,16 +243,9 @@ class Trial:
             raise Failed(f"{process.name}: {value}")
 
     def _check_line(self, process: Process, looked_ms: int, judged_ms: int) -> None:
-        """Whoever has the lock was the first of those in the line that were awake all the time.
-
-        Of two that have noted instants the one with the earlier time was first.
-        """
+        """Whoever has the lock was the first of those in the line that were awake all the time."""
         for other in self.processes:
             before = other.place and not (process.place and process.place < other.place)
-            before = before and not (process.noted and process.noted < other.noted)
-            self.counts["passed"] += bool(
-                other.place and not before and other.place < process.place
-            )
             awake = all(
                 any(0 <= at_ms - ms < ASLEEP_MS for ms in other.awake_ms)
                 for at_ms in (looked_ms, judged_ms)
