@@ -70,7 +70,6 @@ class Lease:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._unanswered: tuple[float, bytes] | None = None  # a renewal that may have been done
-        self._process = os.getpid()
         self._holder = {**holder_of(purpose), "lease_s": self._length_s}
         self._witness = Witness()
         try:
@@ -180,7 +179,7 @@ class Lease:
             return
         self.closed = True
         self._ended.set()
-        if self._process == os.getpid():
+        if self._witness.process == os.getpid():
             self._release()
             self._witness.close()
 

@@ -98,6 +98,7 @@ class Witness:
     """A file that this process keeps locked until `close`; a forked child closes its copy."""
 
     def __init__(self) -> None:
+        self.process = os.getpid()
         self._file: io.FileIO | None = None
         with suppress(OSError):
             self._path = _new_path()

@@ -124,3 +124,30 @@ def test_a_plan_to_undo_commits_that_arrives_after_a_later_commit_is_dropped(
         {"upsert": 6, "rollback": 2, "restore": 1}[again]
     }
     assert found.fsck() == []
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_completed_file_of_a_dead_writer_does_not_count(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """It arrives after another one has rolled its commit back; the next writer is not refused."""
+    other = Other(s3_server)
+
+    def fails(_: int, method: str, path: str) -> None:
+        if not other.came and method == "PUT" and COMPLETED.search(path):
+            other.writes()
+
+    monkeypatch.setattr(publishing, "_lost_meanwhile", lambda *_: hn.CommitFailed(""))
+    with Proxy(s3_server) as proxy:
+        given = {"schema": schema_of(), "storage_options": proxy.options, **KEYS}
+        table = Table.create(other.root, **given, **kind_of(version))
+        table.upsert(rows(0, 10, 1))
+        proxy.fails = fails
+        with pytest.raises(hn.CommitFailed):
+            table.upsert(rows(0, 20, 2))
+    end_holder(ObjectStorage(other.root, s3_server.options))
+    found = hn.Table.open(other.root, storage_options=s3_server.options)
+    assert {finding.code for finding in found.fsck()} == {"late-completed-file"}
+    found.upsert(rows(100, 104, 6))
+    assert found.to_arrow().num_rows == 14
+    assert found.fsck() == []
