@@ -150,7 +150,7 @@ def drop_late(table: TableHandle) -> None:
         if plan.state is State.REQUESTED and listing.commit_times[-1:] > (plan.requested_time,):
             timeline.remove(plan)
     for done in listing.commits:
-        if not listing.has(done.requested) and was_rolled_back(table, done.requested_time):
+        if listing.is_alone(done) and was_rolled_back(table, done.requested_time):
             timeline.withdraw(done)
 
 
