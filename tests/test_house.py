@@ -197,7 +197,7 @@ def code_lines(path):
 
 
 def test_library_stays_small():
-    """No file has over 400 lines; the code of the writer is below 22,310, of the laboratory 5,110.
+    """No file has over 400 lines; the code of the writer is below 22,370, of the laboratory 5,110.
 
     Lines of code, without docstrings. One person should be able to read all code that writes
     tables; widgets, drawings, demo and race are not part of it.
@@ -205,7 +205,7 @@ def test_library_stays_small():
     lines = {path: len(path.read_text().splitlines()) for path in FILES}
     assert [f"{path}: {n}" for path, n in lines.items() if n > 400] == []
     lab = {path for path in FILES if module_of(path).startswith(TEACHING)}
-    assert sum(code_lines(path) for path in FILES if path not in lab) <= 22_400
+    assert sum(code_lines(path) for path in FILES if path not in lab) <= 22_370
     assert sum(code_lines(path) for path in lab) <= 5_110
 
 

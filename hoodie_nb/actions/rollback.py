@@ -136,16 +136,22 @@ def finish_rollbacks(table: TableHandle) -> list[Instant]:
     return undone
 
 
-def drop_overtaken(table: TableHandle) -> None:
-    """Remove plans that a store received late, after a commit: their writer got an error.
+def drop_late(table: TableHandle) -> None:
+    """Remove what a store received late of writers that have died since, or got an error.
 
-    Nothing of a plan is done before it is inflight.
+    Plans to undo commits, after which there is a commit: nothing of a plan is done before it is
+    inflight. Completed files of commits that others had rolled back.
     """
-    listing = table.timeline.listing
-    if is_remote(table.storage.root):
-        for plan in listing.pending_of("rollback", "restore"):
-            if plan.state is State.REQUESTED and listing.commit_times[-1:] > (plan.requested_time,):
-                table.timeline.remove(plan)
+    timeline = table.timeline
+    listing = timeline.listing
+    if not is_remote(table.storage.root):
+        return
+    for plan in listing.pending_of("rollback", "restore"):
+        if plan.state is State.REQUESTED and listing.commit_times[-1:] > (plan.requested_time,):
+            timeline.remove(plan)
+    for done in listing.commits:
+        if listing.is_alone(done) and was_rolled_back(table, done.requested_time):
+            timeline.withdraw(done)
 
 
 def planned_rollbacks(table: ReadHandle) -> list[RollbackPlan]:

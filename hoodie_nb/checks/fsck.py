@@ -120,7 +120,7 @@ def _late(table: TableHandle) -> Iterator[Finding]:
     """Find completed files that were written after another process had rolled their commit back."""
     listing = table.timeline.refresh()
     for done in listing.commits:
-        if not listing.has(done.requested) and was_rolled_back(table, done.requested_time):
+        if listing.is_alone(done) and was_rolled_back(table, done.requested_time):
             yield Finding(
                 f"{table.timeline.path(done)} was written after the commit was rolled back: its "
                 "writer had lost the lock, and got an error",

@@ -111,11 +111,7 @@ def finish_archiving(table: TableHandle) -> None:
     """
     timeline = table.timeline
     listing = timeline.listing
-    alone = list[Instant]()
-    for done in listing.commits[:-1]:
-        if any(map(listing.has, timeline.layout.earlier(done))):
-            break
-        alone.append(done)
+    alone = [*itertools.takewhile(listing.is_alone, listing.commits[:-1])]
     archived = timeline.archive.commits()[0] if alone else ()
     known = [*itertools.takewhile(lambda done: done.requested_time in archived, alone)]
     if known:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from hoodie_nb.actions.publish import sweep_all
 from hoodie_nb.actions.restore_plan import notes_by, restores, undone_by
 from hoodie_nb.actions.rollback import (
-    drop_overtaken,
+    drop_late,
     finish_rollbacks,
     planned_rollbacks,
     roll_back,
@@ -116,7 +116,7 @@ class Recovery:
         table = self.table
         table.reload_to_write()
         finish_archiving(table)
-        drop_overtaken(table)
+        drop_late(table)
         self._finish_restores()
         refuse_other_engines(table, self.prepared.instant_times())
         self.notes.catch_up()

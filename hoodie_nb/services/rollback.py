@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from hoodie_nb.actions.restore_plan import ACTION as RESTORE
 from hoodie_nb.actions.restore_plan import files_of
-from hoodie_nb.actions.rollback import drop_overtaken, planned_rollbacks, undo
+from hoodie_nb.actions.rollback import drop_late, planned_rollbacks, undo
 from hoodie_nb.actions.savepoints import commit_as_of, saved
 from hoodie_nb.commit.restoring import plan_restore
 from hoodie_nb.errors import InvalidConfig, WriteFailed
@@ -56,7 +56,7 @@ def rollback(
     """
     table.reload()
     if not dry_run:
-        drop_overtaken(table)
+        drop_late(table)
     restoring = table.timeline.listing.pending_of(RESTORE)
     begun = [] if restoring else [plan.instant for plan in planned_rollbacks(table)]
     wanted = commit_as_of(table, commit)

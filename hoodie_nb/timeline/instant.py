@@ -203,6 +203,13 @@ class Listing:
         """Return whether there is a file of an instant in its state."""
         return self.layout.file_name(instant) in self.names
 
+    def is_alone(self, done: Instant) -> bool:
+        """Whether a completed instant has no other file: it was archived, rolled back, or is late.
+
+        A compaction was requested under another name.
+        """
+        return not any(map(self.has, self.layout.earlier(done)))
+
     def pending_of(self, *actions: str) -> list[Instant]:
         """Return the instants of these actions that have not completed, oldest first."""
         return [i for i in self.pending if i.action in actions]

@@ -16,9 +16,11 @@ from tables import kind_of, schema_of
 
 import hoodie_nb as hn
 from hoodie_nb import Table, failpoints
+from hoodie_nb.actions import rollback
 from hoodie_nb.commit import publishing
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.storage.object_storage import ObjectStorage
+from hoodie_nb.timeline.instant import Instant, State
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -124,3 +126,55 @@ def test_a_plan_to_undo_commits_that_arrives_after_a_later_commit_is_dropped(
         {"upsert": 6, "rollback": 2, "restore": 1}[again]
     }
     assert found.fsck() == []
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_completed_file_of_a_dead_writer_does_not_count(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """It arrives after another one has rolled its commit back; the next writer is not refused."""
+    other = Other(s3_server)
+
+    def fails(_: int, method: str, path: str) -> None:
+        if not other.came and method == "PUT" and COMPLETED.search(path):
+            other.writes()
+
+    monkeypatch.setattr(publishing, "_lost_meanwhile", lambda *_: hn.CommitFailed(""))
+    with Proxy(s3_server) as proxy:
+        given = {"schema": schema_of(), "storage_options": proxy.options, **KEYS}
+        table = Table.create(other.root, **given, **kind_of(version))
+        table.upsert(rows(0, 10, 1))
+        proxy.fails = fails
+        with pytest.raises(hn.CommitFailed):
+            table.upsert(rows(0, 20, 2))
+    end_holder(ObjectStorage(other.root, s3_server.options))
+    found = hn.Table.open(other.root, storage_options=s3_server.options)
+    assert {finding.code for finding in found.fsck()} == {"late-completed-file"}
+    found.upsert(rows(100, 104, 6))
+    assert found.to_arrow().num_rows == 14
+    assert found.fsck() == []
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_compaction_that_was_rolled_back_and_done_again_is_not_late(
+    s3_server: S3Server, version: int
+) -> None:
+    """Hudi does it again at the same time; its requested file has another name."""
+    root = s3_server.new_root()
+    given = {"schema": schema_of(), "storage_options": s3_server.options, **KEYS}
+    table = Table.create(root, **given, **kind_of(version))
+    table.upsert(rows(0, 10, 1))
+    time17 = str(table.upsert(rows(0, 10, 2)).requested_time)
+    storage, layout = ObjectStorage(root, s3_server.options), table._handle.timeline.layout
+    for state in (State.REQUESTED, State.INFLIGHT):
+        storage.mark(layout.path(Instant(time17, "commit", state)), None)
+        storage.mark(layout.path(Instant(time17, "compaction", state)), b"")
+    later = f"{int(time17) + 1}"
+    done = Instant(later, "rollback", State.COMPLETED, later)
+    record = rollback._metadata(done, Instant(time17), [])
+    storage.mark(layout.path(done), rollback.encode(rollback._METADATA, record))
+    found = Table.open(root, storage_options=s3_server.options)
+    assert rollback.was_rolled_back(found._handle, time17)
+    assert "late-completed-file" not in {finding.code for finding in found.fsck()}
+    found.upsert(rows(20, 21, 3))
+    assert sorted(found.to_arrow()["ts"].to_pylist()) == [2] * 10 + [3]
