@@ -156,15 +156,16 @@ class _Held:
                 if self.forked or time.monotonic() >= end:
                     raise
                 tries = 0
-                if not waits:
+                is_first = not waits
+                if is_first:
                     waits = time.monotonic()
                     _log.info("waits: %s", error)
-                    if place is None:
-                        with without_forks():
-                            place = turns_of(storage).take_place(storage, line)
-                        if local and place is not None and meanwhile is not None:
-                            self._work(place, meanwhile)
-                            continue
+                if place is None and (is_first or not local):
+                    with without_forks(), contextlib.suppress(StoreFailed):  # then at the next look
+                        place = turns_of(storage).take_place(storage, line)
+                    if local and place is not None and meanwhile is not None:
+                        self._work(place, meanwhile)
+                        continue
                 waited = time.monotonic() - waits
                 # on a store, each look is up to eight requests
                 time.sleep(min(max(waited / 20, _POLL_S[0]), _POLL_S[1]) if local else 1.0)

@@ -18,6 +18,7 @@ CAUGHT = {  # a rule, and a schedule that fails without it
     "recovery": ("196", "--actors", "as|asz"),
     "notes": ("4", "--actors", "ab|abf|abz"),
     "patience": ("4", "--actors", "aw|awzf|sw|bw"),
+    "place": ("249", "--actors", "abc|abcz", "--version", "9"),
     "skipping": ("31", "--actors", "as|st|ast", "--version", "9"),
 }
 

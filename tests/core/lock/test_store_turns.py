@@ -477,12 +477,20 @@ def test_requests_of_the_line_may_fail(s3_server: S3Server, tmp_path: Path, how:
         assert writers(place.here) == []
 
 
-def test_who_waits_is_patient_with_the_store(s3_server: S3Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("what", "times"), [("puts its place", 9), ("lists the places", 40)])
+def test_who_waits_is_patient_with_the_store(
+    s3_server: S3Server, tmp_path: Path, what: str, times: int
+) -> None:
     """Refused requests, more than are repeated at once, do not end its wait."""
     refused: list[str] = []
+    looks: list[str] = []
 
     def fails(_: int, method: str, path: str) -> str | None:
-        if method != "PUT" or f"/{TURNS}/" not in path or len(refused) == 9:
+        if "list-type" in path and "turns" in path:
+            looks.append(path)
+        puts = method == "PUT" and f"/{TURNS}/" in path
+        lists = looks[1:] and looks[-1] == path  # the first look is before it waits
+        if len(refused) == times or not (puts if what == "puts its place" else lists):
             return None
         refused.append(path)
         return "503"
@@ -497,7 +505,7 @@ def test_who_waits_is_patient_with_the_store(s3_server: S3Server, tmp_path: Path
 
         with ThreadPoolExecutor(1) as threads, Lease(place.here, "a test") as held:
             future = threads.submit(waits)
-            while len(refused) < 9:
+            while len(refused) < times:
                 assert not future.done()
             held.close()
             assert future.result() == "had it"
