@@ -30,7 +30,7 @@ from hoodie_nb.errors import ConcurrentWriter, InvalidTable
 from hoodie_nb.evidence.handle import TableHandle
 from hoodie_nb.storage.storage import is_remote, java_path, joined
 from hoodie_nb.timeline.instant import ENDS_AS
-from hoodie_nb.timeline.timeline import COMMITS, Instant, State, Timeline
+from hoodie_nb.timeline.timeline import COMMITS, Instant, Listing, State, Timeline
 from hoodie_nb.types.avro_file import decode, encode, load_schema, notes_of
 from hoodie_nb.view.markers import is_data_file, marked_files, marker_folder
 from hoodie_nb.view.read_handle import ReadHandle
@@ -149,9 +149,8 @@ def drop_late(table: TableHandle) -> None:
     for plan in listing.pending_of("rollback", "restore"):
         if plan.state is State.REQUESTED and listing.commit_times[-1:] > (plan.requested_time,):
             timeline.remove(plan)
-    for done in listing.commits:
-        if listing.is_alone(done) and was_rolled_back(table, done.requested_time):
-            timeline.withdraw(done)
+    for done in late_files(table, listing):
+        timeline.withdraw(done)
 
 
 def planned_rollbacks(table: ReadHandle) -> list[RollbackPlan]:
@@ -213,6 +212,17 @@ def was_rolled_back(table: ReadHandle, requested_time: str) -> bool:
             if requested_time in decode(table.timeline.read(done))["commitsRollback"]:
                 return True
     return False
+
+
+def late_files(table: ReadHandle, listing: Listing) -> list[Instant]:
+    """Return completed files that were written after their commits were rolled back.
+
+    A compaction may be rolled back and done again; an archiving deletes its other files first.
+    """
+    alone = filter(listing.is_alone, listing.commits)
+    late = [done for done in alone if was_rolled_back(table, done.requested_time)]
+    archived = table.timeline.archive.commits()[0] if late else ()
+    return [done for done in late if done.requested_time not in archived]
 
 
 def _has_completed(timeline: Timeline, instant: Instant) -> bool:

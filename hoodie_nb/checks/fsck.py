@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from hoodie_nb.actions.clean_records import cleaned_files, read_clean
 from hoodie_nb.actions.restore_plan import read_restore
-from hoodie_nb.actions.rollback import being_undone, read_rollback, was_rolled_back
+from hoodie_nb.actions.rollback import being_undone, late_files, read_rollback
 from hoodie_nb.checks.archived_files import archived_files
 from hoodie_nb.checks.findings import DEDUPLICATE, REPAIR, RESTORE, Finding
 from hoodie_nb.checks.folder_findings import folder_findings
@@ -119,14 +119,17 @@ def _is_foreign(table: TableHandle) -> bool:
 def _late(table: TableHandle) -> Iterator[Finding]:
     """Find completed files that were written after another process had rolled their commit back."""
     listing = table.timeline.refresh()
-    for done in listing.commits:
-        if listing.is_alone(done) and was_rolled_back(table, done.requested_time):
-            yield Finding(
-                f"{table.timeline.path(done)} was written after the commit was rolled back: its "
-                "writer had lost the lock, and got an error",
-                "delete that file; the data of that commit must be written again",
-                "late-completed-file",
-            )
+    left, hides = table.timeline.left_archived()
+    for done in left if hides else ():
+        what = f"{table.timeline.path(done)} came after the commit was archived, and hides rows"
+        yield Finding(what, f"{REPAIR}, unless a write is running", "leftover")
+    for done in late_files(table, listing):
+        yield Finding(
+            f"{table.timeline.path(done)} was written after the commit was rolled back: its "
+            "writer had lost the lock, and got an error",
+            "delete that file; the data of that commit must be written again",
+            "late-completed-file",
+        )
 
 
 def _twice(table: TableHandle) -> Iterator[Finding]:

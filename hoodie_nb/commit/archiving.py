@@ -16,7 +16,6 @@ missing, which would hide its rows. After a crash the next archiving adds nothin
 *Source:* TimelineArchiverV1 and V2, HUDI-7207.
 """
 
-import itertools
 from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
@@ -109,13 +108,9 @@ def finish_archiving(table: TableHandle) -> None:
     Or a store has received one after it: as the first one it would hide the rows of later commits
     that are archived. Such a commit has no other file on the timeline.
     """
-    timeline = table.timeline
-    listing = timeline.listing
-    alone = [*itertools.takewhile(listing.is_alone, listing.commits[:-1])]
-    archived = timeline.archive.commits()[0] if alone else ()
-    known = [*itertools.takewhile(lambda done: done.requested_time in archived, alone)]
+    known, _ = table.timeline.left_archived()
     if known:
-        timeline.drop(known)
+        table.timeline.drop(known)
 
 
 def _contents(table: TableHandle, instant: Instant) -> Contents:

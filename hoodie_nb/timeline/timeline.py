@@ -18,6 +18,7 @@ is read only if that has a savepoint. *Source:* HoodieActiveTimeline, ActiveTime
 """
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -196,6 +197,18 @@ class Timeline:
             self.archive.refuse_beyond(times)
             self._asked = listing
         return times[0] if times else ""
+
+    def left_archived(self) -> tuple[list[Instant], bool]:
+        """Return the oldest completed files, without any others, of commits that are archived.
+
+        And whether they hide rows: later commits are archived and not on the timeline.
+        """
+        listing = self.listing
+        alone = [*itertools.takewhile(listing.is_alone, listing.commits[:-1])]
+        archived = self.archive.commits()[0] if alone else frozenset[str]()
+        known = [*itertools.takewhile(lambda done: done.requested_time in archived, alone)]
+        newest = max(archived.difference(listing.commit_times), default="")
+        return known, any(newest > done.requested_time for done in known)
 
     def commits_in_table(self) -> CommitsInTable:
         """Return which commits are in the table, and were not undone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,7 +88,9 @@ def test_a_completed_file_that_arrives_after_its_archiving_hides_no_rows(
     assert isinstance(run.commits(), hn.CommitFailed)
     found = hn.Table(open_table(run.same))
     if dies:
-        found.upsert(rows(200, 201, 4))
+        assert "leftover" in {finding.code for finding in found.fsck()}
+        found.fsck(repair=True)
+        assert found.fsck() == []
     assert found.to_arrow().num_rows == len(BATCHES[0][1]) + 5
     found.insert(rows(300, 301, 4))
     found.archive()
@@ -178,3 +181,42 @@ def test_a_compaction_that_was_rolled_back_and_done_again_is_not_late(
     assert "late-completed-file" not in {finding.code for finding in found.fsck()}
     found.upsert(rows(20, 21, 3))
     assert sorted(found.to_arrow()["ts"].to_pylist()) == [2] * 10 + [3]
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_compaction_that_was_done_again_and_is_being_archived_is_not_late(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Its other files are gone first: nobody deletes it before the older ones."""
+    few = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2}
+    kind: Any = {"table_version": version, "options": {**few, "hoodie.keep.max.commits": 30}}
+    root, hit = s3_server.new_root(), failpoints.hit
+    given = {"schema": schema_of(), "storage_options": s3_server.options, **KEYS}
+    table = Table.create(root, **given, **kind)
+    for number in range(5):
+        table.insert([{"id": f"k{number}", "p": f"par{number}", "ts": 1, "v": 1}])
+    handle = table._handle
+    commits = handle.timeline.refresh().commits
+    done = handle.timeline.request("rollback")
+    done = replace(done, state=State.COMPLETED, completion_time=done.requested_time)
+    record = rollback._metadata(done, commits[2], [])
+    path = handle.timeline.path(done)
+    handle.storage.mark(path, rollback.encode(rollback._METADATA, record))
+
+    def dies(name: str, *more: Any) -> None:
+        if name == "archive.completed":
+            raise OSError
+        hit(name, *more)
+
+    monkeypatch.setattr(failpoints, "hit", dies)
+    with pytest.raises((OSError, hn.HoodieError)):
+        table.archive()
+    monkeypatch.setattr(failpoints, "hit", hit)
+    found = Table.open(root, storage_options=s3_server.options)
+    left = found._handle.timeline.refresh().commits
+    assert left == commits[1:]
+    assert "late-completed-file" not in {finding.code for finding in found.fsck()}
+    rollback.drop_late(found._handle)
+    assert found.to_arrow().num_rows == 5
+    found.insert([{"id": "k9", "p": "par9", "ts": 1, "v": 1}])
+    assert found.to_arrow().num_rows == 6
