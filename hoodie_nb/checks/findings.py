@@ -36,6 +36,7 @@ STAKES = {
     "foreign-file": "rows doubled",
     "foreign-pending-instant": "nothing",
     "hidden-slice": "rows hidden",
+    "late-archived-file": "rows hidden",
     "late-completed-file": "rows lost",
     "leftover": "disk space",
     "leftover-metadata-table": "disk space",
@@ -66,6 +67,7 @@ STAKES = {
 
 REPAIRS = {  # what `fsck(repair=True)` does, of an orphan only if it is certain
     "damaged-partition-metadata": "written again",
+    "late-archived-file": "deleted",
     "leftover": "deleted",
     "lost-partition-metadata": "written again",
     "orphan-file": "deleted",

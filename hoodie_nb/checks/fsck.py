@@ -122,7 +122,7 @@ def _late(table: TableHandle) -> Iterator[Finding]:
     left, hides = table.timeline.left_archived()
     for done in left if hides else ():
         what = f"{table.timeline.path(done)} came after the commit was archived, and hides rows"
-        yield Finding(what, f"{REPAIR}, unless a write is running", "leftover")
+        yield Finding(what, f"{REPAIR}, unless a write is running", "late-archived-file")
     for done in late_files(table, listing):
         yield Finding(
             f"{table.timeline.path(done)} was written after the commit was rolled back: its "
@@ -154,12 +154,8 @@ def _leftovers(table: TableHandle) -> Iterator[Finding]:
     restoring = listing.pending_of("restore")
     undone = being_undone(table)
     foreign = _is_foreign(table)  # then no instant is ours
-    ours = (
-        *_PLANS,
-        "commit",
-        "savepoint",
-        *(["deltacommit"] if table.config.merge_on_read else []),
-    )
+    logs = ["deltacommit"] if table.config.merge_on_read else []
+    ours = (*_PLANS, "commit", "savepoint", *logs)
     for instant in listing.pending:
         known = restoring or instant.requested_time in undone
         commit = instant.action in COMMITS and not known and not foreign

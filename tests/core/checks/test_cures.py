@@ -276,6 +276,7 @@ CASES = [
 ELSEWHERE = {
     **dict.fromkeys(("damaged-log", "lost-log", "torn-log"), "checks/test_log_findings.py"),
     "unreadable-log": "checks/test_log_findings.py",
+    "late-archived-file": "lock/test_late_completed.py",
     "replaced-file-group": "view/test_replaced.py",
     "second-completed-file": "checks/test_cures.py",
     "unfinished-file": "checks/test_fsck_repair.py",
