@@ -68,6 +68,7 @@ STAKES = {
 REPAIRS = {  # what `fsck(repair=True)` does, of an orphan only if it is certain
     "damaged-partition-metadata": "written again",
     "late-archived-file": "deleted",
+    "late-completed-file": "deleted",
     "leftover": "deleted",
     "lost-partition-metadata": "written again",
     "orphan-file": "deleted",

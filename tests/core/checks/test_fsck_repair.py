@@ -70,8 +70,8 @@ def test_each_repair_is_done_and_said(table: Table, code: str) -> None:
 
 
 def test_each_repair_has_a_case() -> None:
-    """That of a late file needs an object store: see lock/test_late_completed.py."""
-    assert DAMAGE.keys() | {"late-archived-file"} == REPAIRS.keys()
+    """Those of late files need an object store: see lock/test_late_completed.py."""
+    assert DAMAGE.keys() | {"late-archived-file", "late-completed-file"} == REPAIRS.keys()
 
 
 def test_a_clean_table_is_not_touched(table: Table) -> None:

@@ -21,6 +21,7 @@ from hoodie_nb.actions import rollback
 from hoodie_nb.commit import publishing
 from hoodie_nb.evidence.handle import open_table
 from hoodie_nb.storage.object_storage import ObjectStorage
+from hoodie_nb.storage.storage import read_bytes
 from hoodie_nb.timeline.instant import Instant, State
 
 
@@ -222,3 +223,25 @@ def test_a_compaction_that_was_done_again_and_is_being_archived_is_not_late(
     assert found.to_arrow().num_rows == 5
     found.insert([{"id": "k9", "p": "par9", "ts": 1, "v": 1}])
     assert found.to_arrow().num_rows == 6
+
+
+def test_a_late_file_of_a_commit_that_was_undone_is_repaired(s3_server: S3Server) -> None:
+    """It hides the rows of later commits that are archived, until it is deleted."""
+    few = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2}
+    given: Any = {"schema": schema_of(), "storage_options": s3_server.options, **KEYS}
+    given |= {"table_version": 9, "options": {**few, "hoodie.keep.max.commits": 30}}
+    table = Table.create(s3_server.new_root(), **given)
+    for number in range(2):
+        table.insert([{"id": f"k{number}", "p": f"par{number}", "ts": 1, "v": 1}])
+    timeline, storage = table._handle.timeline, table._handle.storage
+    late = timeline.path(timeline.refresh().commits[-1])
+    content = read_bytes(storage, late)
+    table.rollback()
+    for number in range(2, 7):
+        table.insert([{"id": f"k{number}", "p": f"par{number}", "ts": 1, "v": 1}])
+    table.archive()
+    storage.mark(late, content)
+    assert table.to_arrow().num_rows < 6
+    found = {(finding.code, finding.repaired) for finding in table.fsck(repair=True)}
+    assert ("late-completed-file", "deleted") in found
+    assert table.fsck() == [] and table.to_arrow().num_rows == 6
